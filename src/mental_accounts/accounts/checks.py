@@ -1,0 +1,70 @@
+"""Checks of what enters the accounts: every message says what was expected, what came, and where.
+
+Looking at values on a GPU would stop it, so the hot path (`route`, `trace`, `post`) looks at values only where that is
+free: on the CPU, outside of `torch.compile`. Data bound for a GPU are checked once where they enter, by calling these
+functions there.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def looking_is_free(values: Tensor) -> bool:
+    """Whether the values can be looked at without a device synchronisation or a graph break."""
+    return values.device.type == "cpu" and not torch.compiler.is_compiling()
+
+
+def check_finite(name: str, values: Tensor) -> None:
+    """Refuse NaN and infinities, naming the first bad element."""
+    # A sum is finite whenever its terms are, short of overflow: one cheap pass decides nearly always.
+    if not values.is_floating_point() or bool(torch.isfinite(values.sum())):
+        return
+    bad = (~torch.isfinite(values)).nonzero()
+    if len(bad):
+        where = tuple(bad[0].tolist())
+        raise ValueError(f"{name} must be finite, but {name}{_index(where)} is {values[where].item()}")
+
+
+def check_codes(codes: Tensor, num_codes: int) -> None:
+    """Refuse codes outside [0, num_codes), naming the first bad one."""
+    if codes.numel() == 0:
+        return
+    low, high = codes.aminmax()
+    if int(low) >= 0 and int(high) < num_codes:
+        return
+    where = tuple(((codes < 0) | (codes >= num_codes)).nonzero()[0].tolist())
+    raise ValueError(f"codes must be in [0, {num_codes}), but codes{_index(where)} is {codes[where].item()}")
+
+
+def check_number(name: str, value: float, low: float, high: float, *, closed: bool) -> float:
+    """Refuse anything but a real number between low and high (borders included where `closed`)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__})")
+    inside = low <= value <= high if closed else low < value < high
+    if not inside:
+        interval = f"[{low:g}, {high:g}]" if closed else f"({low:g}, {high:g})"
+        raise ValueError(f"{name} must be in {interval}, got {value!r}")
+    return float(value)
+
+
+def check_count(name: str, value: int, least: int) -> int:
+    """Refuse anything but a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, got {value!r} ({type(value).__name__})")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+    return value
+
+
+def check_positive(name: str, value: float) -> float:
+    """Refuse anything but a finite number above zero."""
+    checked = check_number(name, value, 0.0, math.inf, closed=False)
+    if math.isinf(checked):
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    return checked
+
+
+def _index(where: tuple[int, ...]) -> str:
+    return f"[{', '.join(map(str, where))}]" if where else ""

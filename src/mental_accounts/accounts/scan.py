@@ -1,0 +1,181 @@
+"""Decayed sums over whole trajectories: what the update rules are made of.
+
+A trajectory is traced in chunks: inside a chunk every step is compared with every other by closed form, between chunks
+only the balances are carried. Memory is O(steps), never O(steps × codes); nothing synchronises a GPU; everything can be
+captured in a CUDA graph.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mental_accounts.accounts.checks import check_codes, check_finite, looking_is_free
+from mental_accounts.accounts.ledger import Ledger
+from mental_accounts.accounts.precision import full_precision
+
+CHUNK_STEPS = 32
+"""Steps compared with each other at a time. A context of up to this length is traced without a loop."""
+
+
+class Steps(NamedTuple):
+    """Checked trajectories, all batch dimensions in one. n counts the steps that are there, up to and with each."""
+
+    codes: Tensor  # (B, T, G) int64; G codes per action, 0 where padded
+    payoffs: Tensor  # (B, T); 0 where padded
+    present: Tensor | None  # (B, T) bool
+    n: Tensor  # (B, T) or (1, T)
+
+    def unflatten(self, values: Tensor, like: Tensor) -> Tensor:
+        """(B, T, G) -> the shape of the caller's codes, zero where padded."""
+        if self.present is not None:
+            values = values * self.present.unsqueeze(-1)
+        return values.reshape(like.shape)
+
+
+def checked_steps(
+    codes: Tensor, rewards: Tensor, mask: Tensor | None, lengths: Tensor | None, num_codes: int | None
+) -> Steps:
+    """Refuse what cannot be traced; flatten the batch; neutralise padding."""
+    if rewards.ndim == 0 or codes.shape[: rewards.ndim] != rewards.shape or codes.ndim > rewards.ndim + 1:
+        raise ValueError(
+            "codes and rewards must both have shape (..., T), or codes (..., T, codes per action), "
+            f"got {tuple(codes.shape)} and {tuple(rewards.shape)}"
+        )
+    if codes.is_floating_point() or codes.dtype == torch.bool:
+        raise TypeError(f"codes must be integers, got {codes.dtype}; route the actions first")
+    T = rewards.shape[-1]
+    if T == 0 or codes.shape[-1] == 0:
+        raise ValueError(f"trajectories must have at least one step, got codes of shape {tuple(codes.shape)}")
+    payoffs = full_precision(rewards).reshape(-1, T)
+    flat = codes.long().reshape(payoffs.shape[0], T, -1)
+    present = _presence(rewards, mask, lengths)
+    if present is None:
+        n = torch.arange(1, T + 1, device=rewards.device).unsqueeze(0)
+    else:
+        n = present.cumsum(dim=-1)
+        flat = flat.masked_fill(~present.unsqueeze(-1), 0)
+        payoffs = payoffs.masked_fill(~present, 0.0)
+    if looking_is_free(payoffs):
+        check_finite("rewards", payoffs.reshape(rewards.shape))
+        most = num_codes if num_codes is not None else torch.iinfo(torch.int64).max
+        check_codes(flat.reshape(codes.shape), most)
+    return Steps(flat, payoffs, present, n.to(payoffs.dtype))
+
+
+def _presence(rewards: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor | None:
+    """Which steps are there, (B, T), or None for all."""
+    T = rewards.shape[-1]
+    if mask is not None and lengths is not None:
+        raise ValueError("give mask or lengths, not both")
+    if lengths is not None:
+        if lengths.shape != rewards.shape[:-1]:
+            raise ValueError(f"lengths must have shape {tuple(rewards.shape[:-1])}, got {tuple(lengths.shape)}")
+        if looking_is_free(lengths) and not bool(((lengths >= 1) & (lengths <= T)).all()):
+            raise ValueError(f"lengths must be between 1 and T = {T}, got {lengths.tolist()}")
+        return (torch.arange(T, device=rewards.device) < lengths.unsqueeze(-1)).reshape(-1, T)
+    if mask is None:
+        return None
+    if mask.dtype != torch.bool or mask.shape != rewards.shape:
+        raise ValueError(f"mask must be bool of shape {tuple(rewards.shape)}, got {mask.dtype} {tuple(mask.shape)}")
+    present = mask.reshape(-1, T)
+    if looking_is_free(present):
+        runs = present[:, :1].long().sum(-1) + (present[:, 1:] & ~present[:, :-1]).sum(-1)
+        if not bool((runs == 1).all()):
+            row = int((runs != 1).nonzero()[0])
+            raise ValueError(
+                f"mask must be one run of True in every trajectory, but trajectory {row} has {int(runs[row])}"
+            )
+    return present
+
+
+def start_balances(start: Ledger | Tensor | None, steps: Steps) -> Tensor | None:
+    """The balances to begin with, (B, num_codes)."""
+    if start is None:
+        return None
+    balances = start.attractions if isinstance(start, Ledger) else start
+    flat = balances.to(steps.payoffs.dtype).reshape(-1, balances.shape[-1])
+    if flat.shape[0] != steps.payoffs.shape[0]:
+        raise ValueError(f"start must hold one ledger per trajectory, {steps.payoffs.shape[0]}, got {flat.shape[0]}")
+    if looking_is_free(steps.codes):
+        check_codes(steps.codes, flat.shape[-1])
+    return flat
+
+
+def read_start(balances: Tensor, steps: Steps, phi: float) -> Tensor:
+    """What is left at each step of the starting balance of its codes, (B, T, G)."""
+    at_start = balances.gather(-1, steps.codes.flatten(1)).reshape(steps.codes.shape)
+    return at_start * ((1.0 - phi) ** steps.n).unsqueeze(-1)
+
+
+def trace_posts(steps: Steps, posts: Tensor, phi: float, num_codes: int | None) -> Tensor:
+    """Decayed sums of what was posted to each step's own codes, (B, T, G); a post is entered under all its codes."""
+    B, T, G = steps.codes.shape
+    size = min(CHUNK_STEPS, T)
+    decay = _decay(size, phi, posts).repeat_interleave(G, 0).repeat_interleave(G, 1)  # (C·G, C·G)
+    carry: Tensor | None = None
+    accounts = steps.codes.reshape(B, T * G)
+    if size < T:
+        if num_codes is None and not looking_is_free(accounts):
+            accounts, num_codes = _first_seen(accounts), T * G
+        carry = posts.new_zeros(B, num_codes if num_codes is not None else int(accounts.max()) + 1)
+    payoffs = posts.repeat_interleave(G, 1)  # (B, T·G)
+    traced = []
+    for first in range(0, T * G, size * G):
+        code = accounts[:, first : first + size * G]  # (B, n)
+        payoff = payoffs[:, first : first + size * G]
+        n = code.shape[1]
+        same = code.unsqueeze(-1) == code.unsqueeze(-2)  # (B, n, n)
+        sums = torch.where(same, decay[:n, :n] * payoff.unsqueeze(-2), 0.0).sum(-1)
+        if carry is not None:
+            before = decay[:n, 0] * (1.0 - phi)
+            sums = sums + carry.gather(-1, code) * before
+            carry = (carry * (1.0 - phi) ** (n // G)).scatter_add(-1, code, payoff * decay[n - 1, :n])
+        traced.append(sums)
+    return torch.cat(traced, dim=-1).reshape(B, T, G)
+
+
+def trace_credits(steps: Steps, credits: Tensor, phi: float) -> Tensor:
+    """As `trace_posts`, where every account is credited at every step: credits (B, T, num_codes)."""
+    size = min(CHUNK_STEPS, credits.shape[1])
+    decay = _decay(size, phi, credits)
+    carry = torch.zeros_like(credits[:, 0])
+    traced = []
+    for credit, code in zip(credits.split(size, 1), steps.codes.split(size, 1), strict=True):
+        n = credit.shape[1]
+        sums = decay[:n, :n] @ credit + carry.unsqueeze(1) * (decay[:n, :1] * (1.0 - phi))  # (B, n, num_codes)
+        traced.append(sums.gather(-1, code))
+        carry = sums[:, -1]
+    return torch.cat(traced, dim=1)
+
+
+def final_sums(steps: Steps, posts: Tensor, phi: float, num_codes: int) -> Tensor:
+    """Decayed sums of what was posted to every account, after the last step: (B, num_codes)."""
+    aged = posts * (1.0 - phi) ** (steps.n[:, -1:] - steps.n)  # (B, T)
+    sums = posts.new_zeros(posts.shape[0], num_codes)
+    return sums.scatter_add(-1, steps.codes.flatten(1), aged.repeat_interleave(steps.codes.shape[-1], 1))
+
+
+def _decay(size: int, phi: float, like: Tensor) -> Tensor:
+    """(1 - φ)^(t-τ) where τ <= t, else 0: (size, size)."""
+    step = torch.arange(size, device=like.device, dtype=like.dtype)
+    age = step.unsqueeze(-1) - step
+    return torch.where(age >= 0, (1.0 - phi) ** age.clamp(min=0), 0.0)
+
+
+def last_post(codes: Tensor) -> Tensor:
+    """(..., K) -> (..., row, column): the last step <= row with the code of column <= row, else -1."""
+    K = codes.shape[-1]
+    step = torch.arange(K, device=codes.device)
+    same = codes.unsqueeze(-1) == codes.unsqueeze(-2)  # (..., step, column)
+    last = torch.where(same, step.unsqueeze(-1), -1).cummax(dim=-2).values
+    return torch.where(step.unsqueeze(-1) >= step, last, -1)
+
+
+def _first_seen(codes: Tensor) -> Tensor:
+    """Each code renamed to its first place in sorted order, so that names stay below n: (B, n) -> (B, n)."""
+    ordered, order = codes.sort(dim=-1, stable=True)
+    place = torch.arange(codes.shape[-1], device=codes.device).expand_as(codes)
+    begins = torch.ones_like(ordered, dtype=torch.bool)
+    begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    return torch.zeros_like(codes).scatter(-1, order, torch.where(begins, place, 0).cummax(dim=-1).values)
