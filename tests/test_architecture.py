@@ -1,0 +1,86 @@
+"""The rules of the house: who may import whom, and which names are public."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import mental_accounts
+
+SOURCE = Path(mental_accounts.__file__).parent
+
+# Data flow one way, and so do imports. A room may always import itself.
+ALLOWED = {
+    "accounts": set(),
+    "config": {"accounts"},
+    "policy": {"accounts", "config"},
+    "data": {"accounts", "config"},
+    "learning": {"accounts", "config", "policy", "data"},
+    "evidence": {"accounts", "config", "policy", "data", "learning"},
+    "integrations": {"accounts", "config", "policy"},
+    "cli": {"accounts", "config", "policy", "data", "learning", "evidence", "integrations"},
+}
+PURE_TORCH = {"torch", "numpy", "scipy"}  # all that accounts may import beside the standard library
+
+PUBLIC = {
+    "BiasScale",
+    "CanonicalEWA",
+    "CanonicalLedger",
+    "DiscreteCodebook",
+    "EWA",
+    "GridCodebook",
+    "KMeansCodebook",
+    "Ledger",
+    "ProductCodebook",
+    "RewardTransform",
+    "__version__",
+    "attention_drift",
+    "column_bias",
+    "drift_bound",
+    "now_bias",
+    "paper_drift_bound",
+    "range_drift_bound",
+}
+
+
+def imported_modules(file: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import; write it out, so that the rule can be checked"
+            found.add(node.module or "")
+    return found
+
+
+def room_of(name: str) -> str:
+    return Path(name).stem
+
+
+@pytest.mark.parametrize("file", sorted(SOURCE.rglob("*.py")), ids=lambda file: str(file.relative_to(SOURCE)))
+def test_imports_flow_one_way(file: Path) -> None:
+    room = room_of(file.relative_to(SOURCE).parts[0])
+    if room in ("__init__", "__main__"):
+        return
+    assert room in ALLOWED, f"{room} is a new room: say in this test what it may import"
+    for module in imported_modules(file):
+        if module.split(".")[0] == "mental_accounts":
+            target = module.split(".")[1]
+            assert target == room or target in ALLOWED[room], f"{file.name} of {room} may not import {module}"
+        elif room == "accounts":
+            assert module.split(".")[0] in PURE_TORCH | sys.stdlib_module_names, f"accounts may not import {module}"
+
+
+def test_the_public_names() -> None:
+    assert set(mental_accounts.__all__) == PUBLIC
+    assert all(hasattr(mental_accounts, name) for name in PUBLIC)
+
+
+def test_importing_is_light_and_silent() -> None:
+    heavy = ("scipy.cluster", "gymnasium", "matplotlib")
+    code = f"import sys, mental_accounts; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
