@@ -18,7 +18,7 @@ def ewa(codes, rewards, phi, delta, num_codes, start=None):
 
 
 def canonical_ewa(codes, rewards, foregone, phi, rho, delta, num_codes, n0=1.0, start=None):
-    """Camerer and Ho (1999) in the paper's letters, Eq. 5."""
+    """Camerer and Ho (1999) in the paper's letters, Eq. 8."""
     balances = [0.0] * num_codes if start is None else list(start)
     experience = n0
     trace, history = [], []

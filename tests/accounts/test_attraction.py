@@ -156,9 +156,11 @@ def test_unchosen_accounts_decay_and_unseen_ones_stay_zero(phi: float, T: int) -
     T=st.integers(1, 50),
     started=st.booleans(),
     canonical=st.booleans(),
+    rho=st.sampled_from([0.0, 0.3, 1.0]),
+    n0=st.sampled_from([0.0, 1.0]),
 )
-def test_padding_is_inert(left: int, right: int, T: int, started: bool, canonical: bool) -> None:
-    rule = ma.CanonicalEWA(0.1, 0.3, 0.5) if canonical else ma.EWA(0.1, 0.5)
+def test_padding_is_inert(left: int, right: int, T: int, started: bool, canonical: bool, rho: float, n0: float) -> None:
+    rule = ma.CanonicalEWA(0.1, rho, 0.5, initial_experience=n0) if canonical else ma.EWA(0.1, 0.5)
     codes, rewards = trajectories(2, T, 5)
     start = torch.randn(2, 5, dtype=torch.float64) if started else None
     padded_codes = torch.nn.functional.pad(codes, (left, right), value=99)
@@ -197,10 +199,10 @@ def test_batch_order_and_shape_do_not_matter() -> None:
     assert torch.equal(rule.trace(codes[0], rewards[0]), trace[0])
 
 
-@given(T=st.sampled_from([1, 20, 40]), G=st.integers(2, 3))
-def test_several_codes_per_action_are_all_entered(T: int, G: int) -> None:
+@given(T=st.sampled_from([1, 20, 40]), G=st.integers(2, 3), canonical=st.booleans())
+def test_several_codes_per_action_are_all_entered(T: int, G: int, canonical: bool) -> None:
     """Also where an action has the same account twice, and where slots share accounts over time."""
-    rule = ma.EWA(0.1, 0.7)
+    rule = ma.CanonicalEWA(0.1, 0.3, 0.7) if canonical else ma.EWA(0.1, 0.7)
     codes = torch.randint(4, (3, T, G))
     rewards = torch.randn(3, T, dtype=torch.float64)
     ledger = rule.ledger(4, (3,), dtype=torch.float64)
@@ -233,7 +235,8 @@ def test_ledger_resets_some_actors_and_leaves_inactive_ones_alone() -> None:
         before = ledger.attractions.clone()
         active = torch.tensor([[True, False], [True, True]])
         rewards = torch.tensor([[1.0, math.nan], [1.0, 1.0]])  # whatever a finished environment returned
-        ledger.post(torch.zeros(2, 2, dtype=torch.int64), rewards, active=active)
+        posted = ledger.post(torch.zeros(2, 2, dtype=torch.int64), rewards, active=active)
+        assert torch.equal(posted == 0, ~active)
         assert torch.equal(ledger.attractions[0, 1], before[0, 1])
         assert not torch.equal(ledger.attractions[0, 0], before[0, 0])
         kept = ledger.attractions[1, 1].clone()
@@ -287,7 +290,15 @@ def test_memory_of_a_trace_does_not_grow_with_the_codes() -> None:
     with torch.profiler.profile(profile_memory=True, activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         ma.EWA().trace(codes, rewards, num_codes=20_000)
     largest = max(event.cpu_memory_usage for event in profile.events())
-    assert largest <= 50 * 20_000 * 4 + 4096  # one ledger, not one a step (which would be 4 GB)
+    assert largest <= 4 * 50 * 1_000 * 8  # a few numbers a step; a ledger a step would be 4 GB, one a trajectory 4 MB
+    huge = torch.full((1, 40), 10**12)
+    assert torch.equal(ma.EWA().trace(huge, torch.ones(1, 40)), ma.EWA().trace(huge * 0, torch.ones(1, 40)))
+
+
+def test_an_empty_batch_has_an_empty_trace() -> None:
+    for T in (5, 50):
+        empty = ma.EWA().trace(torch.zeros(0, T, dtype=torch.int64), torch.zeros(0, T))
+        assert empty.shape == (0, T)
 
 
 def test_bad_input_says_what_was_expected_what_came_and_where() -> None:
@@ -323,6 +334,9 @@ def test_bad_input_says_what_was_expected_what_came_and_where() -> None:
         (lambda: rule.trace(zeros, ones[:, :4]), ValueError, r"got \(2, 5\) and \(2, 4\)"),
         (lambda: rule.trace(ones, ones), TypeError, "route the actions first"),
         (lambda: rule.trace([0, 1], ones), TypeError, "got list"),
+        (lambda: rule.trace(zeros, [1.0]), TypeError, "rewards must be a tensor"),
+        (lambda: rule.trace(zeros, ones, start=torch.full((2, 27), math.nan)), ValueError, r"start\[0, 0\] is nan"),
+        (lambda: rule.closed_form(zeros, ones, 5, start=torch.zeros(2, 3)), ValueError, "num_codes = 5 balances"),
         (lambda: rule.trace(zeros, ones, mask=holes), ValueError, "trajectory 1 has 2"),
         (lambda: rule.trace(zeros, ones, mask=holes.float()), ValueError, "mask must be bool"),
         (lambda: rule.trace(zeros, ones, lengths=torch.tensor([0, 5])), ValueError, "between 1 and T = 5"),

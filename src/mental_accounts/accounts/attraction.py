@@ -27,7 +27,7 @@ from mental_accounts.accounts.scan import (
 
 @dataclass(frozen=True)
 class EWA:
-    """The paper's update (Eq. 6): A_j(t) = (1 - φ) A_j(t-1) + δ r̃_t 1{j = j_t}.
+    """The paper's update (Eq. 9): A_j(t) = (1 - φ) A_j(t-1) + δ r̃_t 1{j = j_t}.
 
     phi is the share forgotten at every step and delta the weight of the chosen action's reward: the paper's letters.
     Camerer and Ho's φ is what is retained, and their δ weighs the foregone payoffs.
@@ -70,7 +70,7 @@ class EWA:
         """
         steps = checked_steps(codes, rewards, mask, lengths, num_codes)
         attractions = trace_posts(steps, steps.payoffs * self.delta, self.phi, num_codes)
-        balances = start_balances(start, steps)
+        balances = start_balances(start, steps, num_codes)
         if balances is not None:
             attractions = attractions + read_start(balances, steps, self.phi)
         return steps.unflatten(attractions, codes)
@@ -102,7 +102,7 @@ class EWA:
         """
         steps = checked_steps(codes, rewards, mask, lengths, num_codes)
         sums = final_sums(steps, steps.payoffs * self.delta, self.phi, num_codes)
-        balances = start_balances(start, steps)
+        balances = start_balances(start, steps, num_codes)
         if balances is not None:
             sums = sums + balances * (1.0 - self.phi) ** steps.n[:, -1:]
         return sums.reshape(*rewards.shape[:-1], num_codes)
@@ -130,7 +130,7 @@ class EWA:
 
 @dataclass(frozen=True)
 class CanonicalEWA:
-    """The rule of Camerer and Ho (1999), in the paper's letters (Eq. 5).
+    """The rule of Camerer and Ho (1999), in the paper's letters (Eq. 8).
 
     N(t) = (1 - ρ) N(t-1) + 1 and A_j(t) = ((1 - φ) N(t-1) A_j(t-1) + (δ + (1 - δ) 1{j = j_t}) π_j(t)) / N(t).
 
@@ -169,7 +169,7 @@ class CanonicalEWA:
             sums = trace_posts(steps, steps.payoffs, self.phi, num_codes)
         else:
             sums = trace_credits(steps, self._credits(steps, foregone, rewards), self.phi)
-        balances, initial = self._start(start, steps)
+        balances, initial = self._start(start, steps, num_codes)
         if balances is not None:
             sums = sums + read_start(balances * initial, steps, self.phi)
         return steps.unflatten(sums / self._experience(steps.n, initial).unsqueeze(-1), codes)
@@ -205,7 +205,7 @@ class CanonicalEWA:
         else:
             age = (steps.n[:, -1:] - steps.n).unsqueeze(-1)
             sums = (self._credits(steps, foregone, rewards) * (1.0 - self.phi) ** age).sum(dim=1)
-        balances, initial = self._start(start, steps)
+        balances, initial = self._start(start, steps, num_codes)
         if balances is not None:
             sums = sums + balances * initial * (1.0 - self.phi) ** steps.n[:, -1:]
         return (sums / self._experience(steps.n[:, -1:], initial)).reshape(*rewards.shape[:-1], num_codes)
@@ -230,14 +230,17 @@ class CanonicalEWA:
     def _credits(self, steps: Steps, foregone: Tensor, rewards: Tensor) -> Tensor:
         """What is entered in every account at every step, (B, T, num_codes)."""
         shape = torch.Size((*rewards.shape, foregone.shape[-1]))
-        entered = foregone_payoffs(foregone, shape, steps.payoffs.dtype).reshape(*steps.payoffs.shape, -1)
-        payoffs = steps.payoffs.unsqueeze(-1).expand(steps.codes.shape)
-        entered = (entered * self.delta).scatter(-1, steps.codes, payoffs)
+        padded = None if steps.present is None else ~steps.present.reshape(*rewards.shape, 1)
+        entered = foregone_payoffs(foregone, shape, steps.payoffs.dtype, padded)
+        entered = entered.reshape(*steps.payoffs.shape, -1) * self.delta
+        entered = entered.scatter(-1, steps.codes, steps.payoffs.unsqueeze(-1).expand(steps.codes.shape))
         return entered if steps.present is None else entered * steps.present.unsqueeze(-1)
 
-    def _start(self, start: Ledger | Tensor | None, steps: Steps) -> tuple[Tensor | None, Tensor | float]:
+    def _start(
+        self, start: Ledger | Tensor | None, steps: Steps, num_codes: int | None
+    ) -> tuple[Tensor | None, Tensor | float]:
         """Balances (B, num_codes) and experience (B, 1) to begin with."""
-        balances = start_balances(start, steps)
+        balances = start_balances(start, steps, num_codes)
         if isinstance(start, CanonicalLedger):
             return balances, start.experience.to(steps.payoffs.dtype).reshape(-1, 1)
         return balances, self.initial_experience

@@ -1,7 +1,7 @@
 """Attractions -> a bias on the attention logits of action-token columns, and how far it can move attention.
 
 Tokens are (return, state, action) per step unless a boolean selector of the action columns says otherwise. A bias
-broadcasts over logits of shape (B, heads, rows, columns); it is added before masking and softmax (Eq. 7).
+broadcasts over logits of shape (B, heads, rows, columns); it is added before masking and softmax (Eq. 10).
 """
 
 import math
@@ -20,7 +20,7 @@ TOKENS_PER_STEP = 3
 def column_bias(
     A: Tensor, beta: float | Tensor = 0.05, clip: float | None = None, columns: Tensor | None = None
 ) -> Tensor:
-    """B[n, h, :, i] = β A_{j_t(i)}(t(i)) on action columns i, 0 elsewhere (Eq. 7), clipped to ±clip.
+    """B[n, h, :, i] = β A_{j_t(i)}(t(i)) on action columns i, 0 elsewhere (Eq. 10), clipped to ±clip.
 
     A (B, K) -> (B, 1, 1, 3K). β is a number, or a tensor: () for one scale, (heads,) for one per head, giving
     (B, heads, 1, 3K), or (layers, heads) for one per layer and head, giving (layers, B, heads, 1, 3K); a size of 1

@@ -6,6 +6,7 @@ functions there.
 """
 
 import math
+import numbers
 
 import torch
 from torch import Tensor
@@ -40,7 +41,7 @@ def check_codes(codes: Tensor, num_codes: int) -> None:
 
 def check_number(name: str, value: float, low: float, high: float, *, closed: bool) -> float:
     """Refuse anything but a real number between low and high (borders included where `closed`)."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__})")
     inside = low <= value <= high if closed else low < value < high
     if not inside:
@@ -51,11 +52,11 @@ def check_number(name: str, value: float, low: float, high: float, *, closed: bo
 
 def check_count(name: str, value: int, least: int) -> int:
     """Refuse anything but a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int):
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be a whole number, got {value!r} ({type(value).__name__})")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
-    return value
+    return int(value)
 
 
 def check_positive(name: str, value: float) -> float:

@@ -42,7 +42,7 @@ class Ledger(FullPrecisionModule):
 
         codes, rewards: batch_shape -> batch_shape. With several codes per action (a product codebook) codes have one
         more dimension, and so has the result. Where `active` (batch_shape, bool) is False nothing happens: an actor
-        whose episode is over neither decays nor earns; what is returned for it is its code's balance.
+        whose episode is over neither decays nor earns, and what is returned for it is 0.
         """
         index, payoffs = self._checked(codes, rewards, active)
         if active is None:
@@ -51,7 +51,7 @@ class Ledger(FullPrecisionModule):
             retained = torch.where(active, self.attractions.new_full((), self.retention), 1.0)
             self.attractions.mul_(retained.unsqueeze(-1))
         self.attractions.scatter_add_(-1, index, payoffs.mul(self.chosen_weight).unsqueeze(-1).expand_as(index))
-        return self._balances(index, codes.shape)
+        return self._balances(index, active, codes.shape)
 
     @torch.no_grad()
     def reset(self, actors: Tensor | None = None) -> None:
@@ -65,8 +65,11 @@ class Ledger(FullPrecisionModule):
     def extra_repr(self) -> str:
         return f"num_codes={self.num_codes}, batch_shape={self.batch_shape}"
 
-    def _balances(self, index: Tensor, shape: torch.Size) -> Tensor:
-        return self.attractions.gather(-1, index).reshape(shape)
+    def _balances(self, index: Tensor, active: Tensor | None, shape: torch.Size) -> Tensor:
+        balances = self.attractions.gather(-1, index)
+        if active is not None:
+            balances = balances.masked_fill(~active.unsqueeze(-1), 0.0)
+        return balances.reshape(shape)
 
     def _checked(self, codes: Tensor, rewards: Tensor, active: Tensor | None) -> tuple[Tensor, Tensor]:
         """Codes as (*batch_shape, codes per action) and rewards as payoffs of the ledger's type, 0 where not active."""
@@ -128,11 +131,13 @@ class CanonicalLedger(Ledger):
         The chosen action's own payoff is its reward, whatever `foregone` says of it.
         """
         index, payoffs = self._checked(codes, rewards, active)
+        payoffs = payoffs.unsqueeze(-1).expand_as(index)
         if foregone is None:
-            credit = torch.zeros_like(self.attractions)
+            credit = torch.zeros_like(self.attractions).scatter_add(-1, index, payoffs)
         else:
-            credit = foregone_payoffs(foregone, self.attractions.shape, self.attractions.dtype) * self.foregone_weight
-        credit = credit.scatter(-1, index, payoffs.unsqueeze(-1).expand_as(index))
+            inactive = None if active is None else ~active.unsqueeze(-1)
+            credit = foregone_payoffs(foregone, self.attractions.shape, self.attractions.dtype, inactive)
+            credit = (credit * self.foregone_weight).scatter(-1, index, payoffs)
         experience = self.experience * self.experience_retention + 1.0
         weighted = self.attractions * (self.experience * self.retention).unsqueeze(-1) + credit
         attractions = weighted / experience.unsqueeze(-1)
@@ -141,7 +146,7 @@ class CanonicalLedger(Ledger):
             experience = torch.where(active, experience, self.experience)
         self.attractions.copy_(attractions)
         self.experience.copy_(experience)
-        return self._balances(index, codes.shape)
+        return self._balances(index, active, codes.shape)
 
     @torch.no_grad()
     def reset(self, actors: Tensor | None = None) -> None:
@@ -153,12 +158,13 @@ class CanonicalLedger(Ledger):
             self.experience.masked_fill_(actors, self.initial_experience)
 
 
-def foregone_payoffs(foregone: Tensor, shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """The payoffs of all actions, checked."""
+def foregone_payoffs(foregone: Tensor, shape: torch.Size, dtype: torch.dtype, absent: Tensor | None) -> Tensor:
+    """The payoffs of all actions, checked; 0 where `absent`."""
     if foregone.shape != shape:
         raise ValueError(
             f"foregone must have the payoff of every code, shape {tuple(shape)}, got {tuple(foregone.shape)}"
         )
-    if looking_is_free(foregone):
-        check_finite("foregone", foregone)
-    return foregone.to(dtype)
+    payoffs = foregone.to(dtype) if absent is None else foregone.to(dtype).masked_fill(absent, 0.0)
+    if looking_is_free(payoffs):
+        check_finite("foregone", payoffs)
+    return payoffs

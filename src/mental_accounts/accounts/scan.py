@@ -5,6 +5,7 @@ only the balances are carried. Memory is O(steps), never O(steps × codes); noth
 captured in a CUDA graph.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -29,7 +30,7 @@ class Steps(NamedTuple):
     def unflatten(self, values: Tensor, like: Tensor) -> Tensor:
         """(B, T, G) -> the shape of the caller's codes, zero where padded."""
         if self.present is not None:
-            values = values * self.present.unsqueeze(-1)
+            values = values.masked_fill(~self.present.unsqueeze(-1), 0.0)
         return values.reshape(like.shape)
 
 
@@ -37,6 +38,8 @@ def checked_steps(
     codes: Tensor, rewards: Tensor, mask: Tensor | None, lengths: Tensor | None, num_codes: int | None
 ) -> Steps:
     """Refuse what cannot be traced; flatten the batch; neutralise padding."""
+    if not isinstance(rewards, Tensor):
+        raise TypeError(f"rewards must be a tensor (..., T), got {type(rewards).__name__}")
     if rewards.ndim == 0 or codes.shape[: rewards.ndim] != rewards.shape or codes.ndim > rewards.ndim + 1:
         raise ValueError(
             "codes and rewards must both have shape (..., T), or codes (..., T, codes per action), "
@@ -47,8 +50,9 @@ def checked_steps(
     T = rewards.shape[-1]
     if T == 0 or codes.shape[-1] == 0:
         raise ValueError(f"trajectories must have at least one step, got codes of shape {tuple(codes.shape)}")
-    payoffs = full_precision(rewards).reshape(-1, T)
-    flat = codes.long().reshape(payoffs.shape[0], T, -1)
+    B = math.prod(rewards.shape[:-1])
+    payoffs = full_precision(rewards).reshape(B, T)
+    flat = codes.long().reshape(B, T, 1 if codes.ndim == rewards.ndim else codes.shape[-1])
     present = _presence(rewards, mask, lengths)
     if present is None:
         n = torch.arange(1, T + 1, device=rewards.device).unsqueeze(0)
@@ -73,12 +77,12 @@ def _presence(rewards: Tensor, mask: Tensor | None, lengths: Tensor | None) -> T
             raise ValueError(f"lengths must have shape {tuple(rewards.shape[:-1])}, got {tuple(lengths.shape)}")
         if looking_is_free(lengths) and not bool(((lengths >= 1) & (lengths <= T)).all()):
             raise ValueError(f"lengths must be between 1 and T = {T}, got {lengths.tolist()}")
-        return (torch.arange(T, device=rewards.device) < lengths.unsqueeze(-1)).reshape(-1, T)
+        return (torch.arange(T, device=rewards.device) < lengths.unsqueeze(-1)).reshape(math.prod(lengths.shape), T)
     if mask is None:
         return None
     if mask.dtype != torch.bool or mask.shape != rewards.shape:
         raise ValueError(f"mask must be bool of shape {tuple(rewards.shape)}, got {mask.dtype} {tuple(mask.shape)}")
-    present = mask.reshape(-1, T)
+    present = mask.reshape(math.prod(mask.shape[:-1]), T)
     if looking_is_free(present):
         runs = present[:, :1].long().sum(-1) + (present[:, 1:] & ~present[:, :-1]).sum(-1)
         if not bool((runs == 1).all()):
@@ -89,16 +93,19 @@ def _presence(rewards: Tensor, mask: Tensor | None, lengths: Tensor | None) -> T
     return present
 
 
-def start_balances(start: Ledger | Tensor | None, steps: Steps) -> Tensor | None:
+def start_balances(start: Ledger | Tensor | None, steps: Steps, num_codes: int | None) -> Tensor | None:
     """The balances to begin with, (B, num_codes)."""
     if start is None:
         return None
     balances = start.attractions if isinstance(start, Ledger) else start
-    flat = balances.to(steps.payoffs.dtype).reshape(-1, balances.shape[-1])
+    if num_codes is not None and balances.shape[-1] != num_codes:
+        raise ValueError(f"start must have num_codes = {num_codes} balances per trajectory, got {balances.shape[-1]}")
+    flat = balances.to(steps.payoffs.dtype).reshape(math.prod(balances.shape[:-1]), balances.shape[-1])
     if flat.shape[0] != steps.payoffs.shape[0]:
         raise ValueError(f"start must hold one ledger per trajectory, {steps.payoffs.shape[0]}, got {flat.shape[0]}")
     if looking_is_free(steps.codes):
         check_codes(steps.codes, flat.shape[-1])
+        check_finite("start", balances)
     return flat
 
 
@@ -116,9 +123,11 @@ def trace_posts(steps: Steps, posts: Tensor, phi: float, num_codes: int | None) 
     carry: Tensor | None = None
     accounts = steps.codes.reshape(B, T * G)
     if size < T:
-        if num_codes is None and not looking_is_free(accounts):
+        if num_codes is None and looking_is_free(accounts) and B:
+            num_codes = int(accounts.max()) + 1
+        if num_codes is None or num_codes > T * G:  # no more accounts than posts: memory stays O(steps)
             accounts, num_codes = _first_seen(accounts), T * G
-        carry = posts.new_zeros(B, num_codes if num_codes is not None else int(accounts.max()) + 1)
+        carry = posts.new_zeros(B, num_codes)
     payoffs = posts.repeat_interleave(G, 1)  # (B, T·G)
     traced = []
     for first in range(0, T * G, size * G):

@@ -1,0 +1,56 @@
+"""The documentation is true: its Python examples run, and its links lead somewhere."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKED = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
+
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+ANY_BLOCK = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def python_blocks(page: Path) -> list[str]:
+    """Each block below as many empty lines as the page has before it, so that errors name the page's own lines."""
+    text = page.read_text(encoding="utf-8")
+    return ["\n" * text.count("\n", 0, block.start(1)) + block.group(1) for block in PYTHON_BLOCK.finditer(text)]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=name_of)
+def test_examples_run(page: Path) -> None:
+    namespace: dict[str, Any] = {"__name__": "example"}
+    for block in python_blocks(page):
+        exec(compile(block, str(page), "exec"), namespace)
+
+
+def test_the_main_pages_have_examples_that_can_fail() -> None:
+    for page in (ROOT / "README.md", ROOT / "docs" / "method.md"):
+        assert "assert " in "".join(python_blocks(page)), f"{name_of(page)} has no example with an assert"
+
+
+@pytest.mark.parametrize("page", LINKED, ids=name_of)
+def test_relative_links_lead_to_files(page: Path) -> None:
+    prose = ANY_BLOCK.sub("", page.read_text(encoding="utf-8"))
+    targets = [target for target in LINK.findall(prose) if not target.startswith(("http://", "https://", "mailto:"))]
+    for target in targets:
+        file, _, heading = target.partition("#")
+        linked = (page.parent / file).resolve() if file else page
+        assert linked.exists(), f"{name_of(page)} links to {target}, which is not there"
+        if heading:
+            assert heading in headings(linked), f"{name_of(page)} links to {target}: no such heading"
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub names them."""
+    prose = ANY_BLOCK.sub("", page.read_text(encoding="utf-8"))
+    titles = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
