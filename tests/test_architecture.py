@@ -25,6 +25,10 @@ ALLOWED = {
 PURE_TORCH = {"torch", "numpy", "scipy"}  # all that accounts may import beside the standard library
 
 PUBLIC = {
+    "AccountsConfig",
+    "ActionSpec",
+    "DecisionTransformer",
+    "PolicyConfig",
     "BiasScale",
     "CanonicalEWA",
     "CanonicalLedger",

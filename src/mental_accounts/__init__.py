@@ -31,18 +31,24 @@ from mental_accounts.accounts import (
     paper_drift_bound,
     range_drift_bound,
 )
+from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig
+from mental_accounts.policy import DecisionTransformer
 
 __version__ = "0.1.0"
 
 __all__ = [
     "EWA",
+    "AccountsConfig",
+    "ActionSpec",
     "BiasScale",
     "CanonicalEWA",
     "CanonicalLedger",
+    "DecisionTransformer",
     "DiscreteCodebook",
     "GridCodebook",
     "KMeansCodebook",
     "Ledger",
+    "PolicyConfig",
     "ProductCodebook",
     "RewardTransform",
     "__version__",

@@ -212,10 +212,13 @@ class CanonicalEWA:
 
     @without_autocast
     def read_now(self, codes: Tensor, trace: Tensor, first_step: Tensor | int = 0) -> Tensor:
-        """As `EWA.read_now`, without foregone payoffs; `first_step` (...,) is each window's place in its trajectory."""
+        """As `EWA.read_now`, without foregone payoffs.
+
+        `first_step` (...,) is each window's place in its trajectory; below 0 where the window begins with padding.
+        """
         K = codes.shape[-1]
         first = torch.as_tensor(first_step, device=codes.device).unsqueeze(-1)
-        n = (first + torch.arange(1, K + 1, device=codes.device)).to(full_precision(trace).dtype)
+        n = (first + torch.arange(1, K + 1, device=codes.device)).clamp(min=1).to(full_precision(trace).dtype)
         experience = self._experience(n, self.initial_experience).expand(codes.shape)
         decaying = EWA(self.phi).read_now(codes, full_precision(trace) * experience)
         return decaying / experience.unsqueeze(-1)

@@ -1,0 +1,21 @@
+"""The transformer that reads the accounts. Knows nothing of environments beyond their spaces."""
+
+from mental_accounts.policy.accounting import Accounting
+from mental_accounts.policy.context import Context
+from mental_accounts.policy.decision_transformer import DecisionTransformer
+from mental_accounts.policy.heads import ActionDistribution, Categorical, Deterministic, SquashedGaussian
+from mental_accounts.policy.precision import autocast
+from mental_accounts.policy.spaces import action_spec_of, state_dim_of
+
+__all__ = [
+    "Accounting",
+    "ActionDistribution",
+    "Categorical",
+    "Context",
+    "DecisionTransformer",
+    "Deterministic",
+    "SquashedGaussian",
+    "action_spec_of",
+    "autocast",
+    "state_dim_of",
+]

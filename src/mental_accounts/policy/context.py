@@ -1,0 +1,124 @@
+"""Acting: the last K steps of n environments, their returns still to go, and their live ledgers."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mental_accounts.config import PolicyConfig
+from mental_accounts.policy.accounting import Accounting
+from mental_accounts.policy.spaces import ActionScale
+
+
+class Context:
+    """A rolling window per environment, on the policy's device. Made by `policy.context(...)`.
+
+    Per step: `policy.act(observations, context)`, then `context.record(rewards, ended)`. Where `ended`, the
+    environment begins a new episode: empty window, full target return, accounts at zero.
+    """
+
+    def __init__(
+        self,
+        config: PolicyConfig,
+        accounts: Accounting | None,
+        actions: ActionScale,
+        num_envs: int,
+        target_return: float | Sequence[float] | np.ndarray,
+        device: torch.device,
+    ) -> None:
+        if num_envs < 1:
+            raise ValueError(f"num_envs must be at least 1, got {num_envs}")
+        n, K = num_envs, config.acting_context
+        self.config, self.accounts, self.scale = config, accounts, actions
+        self.num_envs = n
+        self.target = torch.as_tensor(target_return, dtype=torch.float32, device=device).expand(n).clone()
+        if not bool(torch.isfinite(self.target).all()):
+            raise ValueError(f"target_return must be finite, got {target_return}")
+        self.observations = torch.zeros(n, K, config.state_dim, device=device)
+        if config.action.is_discrete:
+            self.actions = torch.full((n, K), config.action.start, device=device, dtype=torch.int64)
+        else:
+            self.actions = torch.zeros(n, K, config.action.size, device=device)
+        self.rewards = torch.zeros(n, K, device=device)
+        self.returns_to_go = torch.zeros(n, K, device=device)
+        self.timesteps = torch.zeros(n, K, device=device, dtype=torch.int64)
+        self.mask = torch.zeros(n, K, device=device, dtype=torch.bool)
+        self.return_now = self.target.clone()
+        self.timestep_now = torch.zeros(n, device=device, dtype=torch.int64)
+        self.ledger = None if accounts is None else accounts.ledger(n, device)
+        if accounts is not None:
+            groups = accounts.codebook.codes_per_action
+            shape = (n, K) if groups == 1 else (n, K, groups)
+            self.codes = torch.zeros(shape, device=device, dtype=torch.int64)
+            self.attractions = torch.zeros(shape, device=device)
+        self._awaiting = False
+
+    def observe(self, observations: Tensor | np.ndarray) -> None:
+        """Begin a step: the window moves on by one, and its last step has the observation and the return to go."""
+        if self._awaiting:
+            raise RuntimeError("act was called twice: call context.record(rewards, ended) after every action")
+        seen = torch.as_tensor(observations, dtype=torch.float32).to(self.observations.device)
+        if tuple(seen.shape) != (self.num_envs, self.config.state_dim):
+            raise ValueError(
+                f"observations must have shape (num_envs = {self.num_envs}, state_dim = {self.config.state_dim}), "
+                f"got {tuple(seen.shape)}"
+            )
+        for window in self._windows():
+            window.copy_(window.roll(-1, dims=1))
+        self.observations[:, -1] = seen
+        self.returns_to_go[:, -1] = self.return_now
+        self.timesteps[:, -1] = self.timestep_now
+        self.mask[:, -1] = True
+        self._awaiting = True
+
+    def window(self) -> dict[str, Tensor | None]:
+        """The policy's input for the step that `observe` began; what its last step still lacks is not read."""
+        window: dict[str, Tensor | None] = {
+            "observations": self.observations,
+            "actions": self.actions,
+            "returns_to_go": self.returns_to_go,
+            "timesteps": self.timesteps,
+            "mask": self.mask,
+        }
+        if self.accounts is not None:
+            attractions = self.attractions
+            if self.accounts.config.account_scope == "window":
+                attractions = self.accounts.trace(self.codes, self.rewards, self.mask)
+            window |= {"attractions": attractions, "codes": self.codes}
+        return window
+
+    def choose(self, actions: Tensor) -> np.ndarray:
+        """Enter the chosen actions (the policy's units) and give them in the environment's."""
+        in_units = self.scale.from_unit(actions)
+        self.actions[:, -1] = in_units
+        chosen: np.ndarray = in_units.cpu().numpy()
+        return chosen
+
+    def record(self, rewards: Tensor | np.ndarray, ended: Tensor | np.ndarray) -> None:
+        """End a step: post the rewards, lower the returns to go, and start anew where an episode `ended`."""
+        if not self._awaiting:
+            raise RuntimeError("nothing to record: call policy.act(observations, context) first")
+        device = self.rewards.device
+        paid = torch.as_tensor(rewards).to(device=device, dtype=torch.float32)
+        over = torch.as_tensor(ended).to(device=device, dtype=torch.bool)
+        if tuple(paid.shape) != (self.num_envs,) or tuple(over.shape) != (self.num_envs,):
+            raise ValueError(
+                f"rewards and ended must have shape ({self.num_envs},), got {tuple(paid.shape)} and {tuple(over.shape)}"
+            )
+        self.rewards[:, -1] = paid
+        self.return_now.sub_(paid).div_(self.config.gamma)
+        self.timestep_now.add_(1)
+        if self.accounts is not None and self.ledger is not None:
+            codes = self.accounts.codebook.route(self.scale.to_unit(self.actions[:, -1]))
+            self.codes[:, -1] = codes
+            self.attractions[:, -1] = self.ledger.post(codes, self.accounts.transform(paid))
+            self.ledger.reset(over)
+        self.return_now.copy_(torch.where(over, self.target, self.return_now))
+        self.timestep_now.masked_fill_(over, 0)
+        self.mask.masked_fill_(over.unsqueeze(-1), False)
+        self._awaiting = False
+
+    def _windows(self) -> list[Tensor]:
+        windows = [self.observations, self.actions, self.rewards, self.returns_to_go, self.timesteps, self.mask]
+        return windows if self.accounts is None else [*windows, self.codes, self.attractions]

@@ -1,0 +1,189 @@
+"""The policy: a causal transformer over (return-to-go, state, action) that predicts actions at its state tokens.
+
+One network for all methods; `config.method` decides on the head and on whether accounts bias the attention. Inputs are
+raw: observations, actions and returns in the environment's units. Normalisation is inside.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from mental_accounts.accounts import check_finite
+from mental_accounts.config import PolicyConfig
+from mental_accounts.policy.accounting import Accounting
+from mental_accounts.policy.context import Context
+from mental_accounts.policy.files import load_policy, save_policy
+from mental_accounts.policy.heads import ActionDistribution, make_head
+from mental_accounts.policy.spaces import ActionScale
+from mental_accounts.policy.tokens import TokenEmbedding
+from mental_accounts.policy.transformer import Transformer, attention_mask
+
+INITIAL_STD = 0.02
+
+
+class DecisionTransformer(nn.Module):
+    """dt, odt or ewa-vq-odt, by `config.method`."""
+
+    state_mean: Tensor
+    state_std: Tensor
+
+    def __init__(self, config: PolicyConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.register_buffer("state_mean", torch.zeros(config.state_dim))
+        self.register_buffer("state_std", torch.ones(config.state_dim))
+        self.actions = ActionScale(config.action)
+        self.embedding = TokenEmbedding(config)
+        self.transformer = Transformer(config)
+        self.head = make_head(config)
+        for part in (self.embedding, self.transformer):
+            part.apply(_initialise)
+        self.accounts = Accounting(config) if config.has_accounts else None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.state_mean.device
+
+    def fit_normalisation(self, observations: Tensor, actions: Tensor, rewards: Tensor, seed: int = 0) -> None:
+        """Take from the offline data, (N, state), (N, action) and (N,), what is standardised or fitted by data."""
+        check_finite("observations", observations)
+        states = observations.double()
+        self.state_mean.copy_(states.mean(dim=0))
+        self.state_std.copy_(states.std(dim=0, correction=0) + 1e-6)
+        if self.accounts is not None:
+            self.accounts.fit(self.actions.to_unit(actions), rewards, seed)
+
+    def forward(
+        self,
+        observations: Tensor,
+        actions: Tensor,
+        returns_to_go: Tensor,
+        timesteps: Tensor,
+        mask: Tensor | None = None,
+        attractions: Tensor | None = None,
+        codes: Tensor | None = None,
+    ) -> ActionDistribution:
+        """The distribution of the action at each of K steps, given all before it.
+
+        observations (B, K, state), actions (B, K, dim) or (B, K), returns_to_go, timesteps (B, K); mask (B, K), True
+        where a step is there (padding belongs on the left). The last action is not read. With accounts: attractions
+        (B, K[, groups]) of each step's own code right after it, and codes of that shape where accounts are read `now`.
+        """
+        B, K = self._check_window(observations, actions, returns_to_go, timesteps)
+        dtype = self.state_mean.dtype
+        tokens = self.embedding(
+            returns_to_go.to(dtype) * self.config.return_scale,
+            (observations.to(dtype) - self.state_mean) / self.state_std,
+            self.actions.to_unit(actions)
+            if self.config.action.is_discrete
+            else self.actions.to_unit(actions).to(dtype),
+            timesteps,
+            mask,
+        )
+        masks = self._attention_masks(B, K, mask, timesteps, attractions, codes)
+        states = self.transformer(tokens, masks)  # (B, K, hidden)
+        with torch.autocast(states.device.type, enabled=False):
+            distribution: ActionDistribution = self.head(states.to(dtype))
+        return distribution
+
+    def context(self, num_envs: int, target_return: float | Sequence[float] | np.ndarray) -> Context:
+        """What `act` remembers while it acts in `num_envs` environments at once, aiming at `target_return`."""
+        return Context(self.config, self.accounts, self.actions, num_envs, target_return, self.device)
+
+    @torch.no_grad()
+    def act(
+        self,
+        observations: Tensor | np.ndarray,
+        context: Context,
+        *,
+        sample: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> np.ndarray:
+        """One action for each environment, in its own units: (num_envs, state) -> (num_envs, dim) or (num_envs,).
+
+        The mean action, or a sample. Follow it with `context.record(rewards, ended)` once the environments answered.
+        """
+        distribution = self.act_distribution(observations, context)
+        chosen = distribution.sample(generator) if sample else distribution.mode()
+        return context.choose(chosen[:, -1])
+
+    @torch.no_grad()
+    def act_distribution(self, observations: Tensor | np.ndarray, context: Context) -> ActionDistribution:
+        """The distribution behind `act`, (num_envs, steps seen, ...); the last step is the one to act in."""
+        was_training = self.training
+        self.eval()
+        context.observe(observations)
+        distribution: ActionDistribution = self(**context.window())
+        self.train(was_training)
+        return distribution
+
+    def save(self, folder: str | Path) -> None:
+        """Write config and weights as JSON and safetensors, replacing what was there once all is written."""
+        save_policy(folder, self.config, self.state_dict())
+
+    @classmethod
+    def load(cls, folder: str | Path, device: torch.device | str = "cpu") -> Self:
+        """Read what `save` wrote. Nothing is executed; a damaged file is refused with what is wrong with it."""
+        config, tensors = load_policy(folder)
+        policy = cls(config)
+        expected = policy.state_dict()
+        for name, value in expected.items():
+            if name not in tensors or tensors[name].shape != value.shape:
+                came = tuple(tensors[name].shape) if name in tensors else "nothing"
+                raise ValueError(f"{folder}: weights of {name} must have shape {tuple(value.shape)}, got {came}")
+        surplus = sorted(set(tensors) - set(expected))
+        if surplus:
+            raise ValueError(
+                f"{folder}: weights of {surplus[0]} are not part of a {config.method} policy of this config"
+            )
+        policy.load_state_dict(tensors)
+        return policy.to(device)
+
+    def _attention_masks(
+        self, B: int, K: int, mask: Tensor | None, timesteps: Tensor, attractions: Tensor | None, codes: Tensor | None
+    ) -> list[Tensor]:
+        """One additive mask per layer; the same tensor for all unless β differs by layer."""
+        seen = attention_mask(K, mask, timesteps.device)
+        if self.accounts is None:
+            return [seen] * self.config.layers
+        if attractions is None or attractions.shape[:2] != (B, K):
+            came = None if attractions is None else tuple(attractions.shape)
+            raise ValueError(f"attractions must be given for method {self.config.method}, shape ({B}, {K}), got {came}")
+        bias = self.accounts.bias(attractions, codes, timesteps, mask)
+        if bias.ndim == 5:
+            return list(seen + bias)
+        return [seen + bias] * self.config.layers
+
+    def _check_window(
+        self, observations: Tensor, actions: Tensor, returns: Tensor, timesteps: Tensor
+    ) -> tuple[int, int]:
+        state_dim = self.config.state_dim
+        if observations.ndim != 3 or observations.shape[-1] != state_dim:
+            raise ValueError(
+                f"observations must have shape (B, K, state_dim = {state_dim}), got {tuple(observations.shape)}"
+            )
+        B, K = observations.shape[:2]
+        if self.config.context_length < K:
+            raise ValueError(f"a window may have at most context_length = {self.config.context_length} steps, got {K}")
+        shape = (B, K) if self.config.action.is_discrete else (B, K, self.config.action.size)
+        if tuple(actions.shape) != shape:
+            raise ValueError(
+                f"actions must have shape {shape} (action.size = {self.config.action.size}), got {tuple(actions.shape)}"
+            )
+        for name, value in (("returns_to_go", returns), ("timesteps", timesteps)):
+            if tuple(value.shape) != (B, K):
+                raise ValueError(f"{name} must have shape {(B, K)}, got {tuple(value.shape)}")
+        return B, K
+
+
+def _initialise(module: nn.Module) -> None:
+    """GPT-2's initial weights."""
+    if isinstance(module, (nn.Linear, nn.Embedding)):
+        nn.init.normal_(module.weight, std=INITIAL_STD)
+    if isinstance(module, nn.Linear):
+        nn.init.zeros_(module.bias)

@@ -1,0 +1,148 @@
+"""State tokens -> a distribution over actions, always in float32.
+
+Actions here are the policy's own: in [-1, 1] per dimension, or numbers from 0. Log-probabilities and entropies are
+densities in those units, summed over dimensions.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mental_accounts.config import PolicyConfig
+
+LOG_STD_RANGE = (-5.0, 2.0)
+BORDER = 1e-6
+"""Actions are kept this far from ±1, where the inverse of tanh is infinite."""
+
+
+class ActionDistribution(Protocol):
+    """What a head predicts."""
+
+    def mode(self) -> Tensor:
+        """The action without noise (the mean, before squashing; the likeliest number)."""
+        ...
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        """One action."""
+        ...
+
+
+@dataclass(frozen=True)
+class SquashedGaussian:
+    """tanh(N(mean, diag(std²))): mean, log_std (..., dim)."""
+
+    mean: Tensor
+    log_std: Tensor
+
+    def mode(self) -> Tensor:
+        return torch.tanh(self.mean)
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        return torch.tanh(self.mean + self.log_std.exp() * _noise(self.mean, generator))
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """(..., dim) -> (...)."""
+        inside = actions.to(self.mean.dtype).clamp(-1 + BORDER, 1 - BORDER)
+        return self._log_prob_before_squashing(torch.atanh(inside))
+
+    def entropy(self, generator: torch.Generator | None = None) -> Tensor:
+        """-log p of one reparameterised sample, (...): unbiased, and differentiable."""
+        return -self._log_prob_before_squashing(self.mean + self.log_std.exp() * _noise(self.mean, generator))
+
+    def _log_prob_before_squashing(self, u: Tensor) -> Tensor:
+        normal = -0.5 * (((u - self.mean) / self.log_std.exp()).square() + math.log(2 * math.pi)) - self.log_std
+        squash = 2 * (math.log(2) - u - F.softplus(-2 * u))  # log(1 - tanh²u), also where tanh u rounds to ±1
+        return (normal - squash).sum(dim=-1)
+
+
+@dataclass(frozen=True)
+class Deterministic:
+    """One action and nothing else: action (..., dim)."""
+
+    action: Tensor
+
+    def mode(self) -> Tensor:
+        return self.action
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        return self.action
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """Discrete actions: log_probs (..., n)."""
+
+    log_probs: Tensor
+
+    def mode(self) -> Tensor:
+        return self.log_probs.argmax(dim=-1)
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        noise = torch.empty_like(self.log_probs).exponential_(generator=generator)
+        return (self.log_probs - noise.log()).argmax(dim=-1)  # Gumbel's trick: no synchronisation
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """(...) -> (...)."""
+        return self.log_probs.gather(-1, actions.unsqueeze(-1)).squeeze(-1)
+
+    def entropy(self, generator: torch.Generator | None = None) -> Tensor:
+        """Exact, (...)."""
+        return -(self.log_probs.exp() * self.log_probs).sum(dim=-1)
+
+
+class GaussianHead(nn.Module):
+    """Mean and log σ by linear maps; log σ is brought into [-5, 2] by tanh."""
+
+    def __init__(self, hidden: int, dim: int) -> None:
+        super().__init__()
+        self.mean = nn.Linear(hidden, dim)
+        self.log_std = nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor) -> SquashedGaussian:
+        low, high = LOG_STD_RANGE
+        return SquashedGaussian(self.mean(x), low + (high - low) / 2 * (torch.tanh(self.log_std(x)) + 1))
+
+
+class DeterministicHead(nn.Module):
+    """tanh of a linear map."""
+
+    def __init__(self, hidden: int, dim: int) -> None:
+        super().__init__()
+        self.action = nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor) -> Deterministic:
+        return Deterministic(torch.tanh(self.action(x)))
+
+
+class CategoricalHead(nn.Module):
+    """Logits by a linear map."""
+
+    def __init__(self, hidden: int, n: int) -> None:
+        super().__init__()
+        self.logits = nn.Linear(hidden, n)
+
+    def forward(self, x: Tensor) -> Categorical:
+        return Categorical(F.log_softmax(self.logits(x), dim=-1))
+
+
+def make_head(config: PolicyConfig) -> nn.Module:
+    """The head for the action space and method, with orthogonal weights and biases of zero."""
+    if config.action.is_discrete:
+        head: nn.Module = CategoricalHead(config.hidden, config.action.size)
+    elif config.method == "dt":
+        head = DeterministicHead(config.hidden, config.action.size)
+    else:
+        head = GaussianHead(config.hidden, config.action.size)
+    for layer in head.children():
+        assert isinstance(layer, nn.Linear)
+        nn.init.orthogonal_(layer.weight)
+        nn.init.zeros_(layer.bias)
+    return head
+
+
+def _noise(like: Tensor, generator: torch.Generator | None) -> Tensor:
+    return torch.randn(like.shape, dtype=like.dtype, device=like.device, generator=generator)

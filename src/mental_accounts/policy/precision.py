@@ -1,0 +1,29 @@
+"""Half precision where the machine is fast at it: bf16 autocast, with float32 as the reference."""
+
+from typing import Literal
+
+import torch
+
+Precision = Literal["auto", "float32", "bf16"]
+
+
+def autocast(device: torch.device | str, precision: Precision = "auto") -> torch.autocast:
+    """The context to run a policy in: bf16 on CUDA and on CPUs with bf16 instructions (auto), float32 elsewhere.
+
+    Weights stay float32; token embeddings, the account bias, heads and log-probabilities are computed in float32.
+    """
+    if precision not in ("auto", "float32", "bf16"):
+        raise ValueError(f"precision must be auto, float32 or bf16, got {precision!r}")
+    kind = torch.device(device).type
+    enabled = precision == "bf16" or (precision == "auto" and has_native_bf16(kind))
+    return torch.autocast(kind, dtype=torch.bfloat16, enabled=enabled)
+
+
+def has_native_bf16(device_type: str) -> bool:
+    """Whether matrix products in bf16 have instructions of their own."""
+    if device_type == "cuda":
+        return torch.cuda.is_available() and torch.cuda.is_bf16_supported(including_emulation=False)
+    if device_type == "cpu":
+        capabilities: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()  # older PyTorch does not tell
+        return any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
+    return False

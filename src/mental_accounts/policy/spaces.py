@@ -1,0 +1,75 @@
+"""Gymnasium spaces -> what a policy needs to know of them; actions between the environment's units and [-1, 1]."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mental_accounts.accounts.precision import FullPrecisionModule, full_precision
+from mental_accounts.config import ActionSpec
+
+if TYPE_CHECKING:
+    import gymnasium
+
+
+def state_dim_of(space: "gymnasium.Space[Any]") -> int:
+    """The size of a flat Box observation; anything else is refused with what to do about it."""
+    from gymnasium import spaces  # a policy itself needs no environments
+
+    if not isinstance(space, spaces.Box):
+        raise ValueError(
+            f"observation_space must be a flat Box, got {space}; gymnasium.wrappers.FlattenObservation makes one of it"
+        )
+    if len(space.shape) != 1:
+        what = "an image" if len(space.shape) == 3 else f"of shape {space.shape}"
+        raise ValueError(
+            f"observation_space must be a flat Box (n,), got {what}; "
+            "use gymnasium.wrappers.FlattenObservation, or encode it to a vector first"
+        )
+    return int(space.shape[0])
+
+
+def action_spec_of(space: "gymnasium.Space[Any]") -> ActionSpec:
+    """A Box with finite bounds, or Discrete; anything else is refused with what to do about it."""
+    from gymnasium import spaces  # a policy itself needs no environments
+
+    if isinstance(space, spaces.Discrete):
+        return ActionSpec("discrete", int(space.n), start=int(space.start))
+    if not isinstance(space, spaces.Box):
+        raise ValueError(f"action_space must be Box or Discrete, got {space}")
+    if len(space.shape) != 1 or not np.issubdtype(space.dtype, np.floating):
+        raise ValueError(f"action_space must be a flat Box of floats (n,), got {space.dtype} {space.shape}")
+    if not space.is_bounded():
+        raise ValueError(
+            f"action_space must be bounded on both sides, got low={space.low}, high={space.high}; "
+            "gymnasium.wrappers.RescaleAction or ClipAction can bound it"
+        )
+    return ActionSpec("box", int(space.shape[0]), tuple(space.low.tolist()), tuple(space.high.tolist()))
+
+
+class ActionScale(FullPrecisionModule):
+    """Actions of the environment <-> actions of the policy: [-1, 1] per dimension, or numbers from 0."""
+
+    middle: Tensor
+    half_range: Tensor
+
+    def __init__(self, spec: ActionSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        low, high = torch.tensor(spec.low, dtype=torch.float64), torch.tensor(spec.high, dtype=torch.float64)
+        self.register_buffer("middle", (high + low) / 2, persistent=False)
+        self.register_buffer("half_range", (high - low) / 2, persistent=False)
+
+    def to_unit(self, actions: Tensor) -> Tensor:
+        """Environment -> policy: (..., dim) floats in [-1, 1], or (...) int64 from 0."""
+        if self.spec.is_discrete:
+            return actions.long() - self.spec.start
+        actions = full_precision(actions)
+        return (actions - self.middle.to(actions.dtype)) / self.half_range.to(actions.dtype)
+
+    def from_unit(self, actions: Tensor) -> Tensor:
+        """Policy -> environment."""
+        if self.spec.is_discrete:
+            return actions + self.spec.start
+        return actions * self.half_range.to(actions.dtype) + self.middle.to(actions.dtype)

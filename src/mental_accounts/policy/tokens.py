@@ -1,0 +1,47 @@
+"""Trajectories -> tokens: (return-to-go, state, action) per step, each embedded by a map of its own."""
+
+import torch
+from torch import Tensor, nn
+
+from mental_accounts.config import PolicyConfig
+
+
+class TokenEmbedding(nn.Module):
+    """K steps -> 3K - 1 tokens of width `hidden`: the last action is never read, so it gets no token.
+
+    Computed in full precision also under autocast: returns-to-go would lose what tells them apart in half precision.
+    """
+
+    def __init__(self, config: PolicyConfig) -> None:
+        super().__init__()
+        self.embed_return = nn.Linear(1, config.hidden)
+        self.embed_state = nn.Linear(config.state_dim, config.hidden)
+        self.embed_action: nn.Module
+        if config.action.is_discrete:
+            self.embed_action = nn.Embedding(config.action.size, config.hidden)
+        else:
+            self.embed_action = nn.Linear(config.action.size, config.hidden)
+        self.embed_timestep = nn.Embedding(config.max_timestep, config.hidden) if config.timestep_embedding else None
+        self.embed_order = nn.Embedding(config.context_length, config.hidden) if config.order_embedding else None
+        self.norm = nn.LayerNorm(config.hidden)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self, returns: Tensor, states: Tensor, actions: Tensor, timesteps: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        """(B, K), (B, K, state), (B, K, action) or (B, K), (B, K), (B, K) -> (B, 3K - 1, hidden).
+
+        The place in the context counts the steps that are there, so that padding on the left changes nothing.
+        """
+        with torch.autocast(states.device.type, enabled=False):
+            tokens = torch.stack(
+                [self.embed_return(returns.unsqueeze(-1)), self.embed_state(states), self.embed_action(actions)], dim=2
+            )  # (B, K, 3, hidden)
+            if self.embed_timestep is not None:
+                latest = self.embed_timestep.num_embeddings - 1
+                tokens = tokens + self.embed_timestep(timesteps.clamp(max=latest)).unsqueeze(2)
+            if self.embed_order is not None:
+                present = torch.ones_like(timesteps, dtype=torch.bool) if mask is None else mask
+                tokens = tokens + self.embed_order((present.cumsum(dim=1) - 1).clamp(min=0)).unsqueeze(2)
+            embedded: Tensor = self.dropout(self.norm(tokens.flatten(1, 2)[:, :-1]))  # (B, 3K - 1, hidden)
+        return embedded

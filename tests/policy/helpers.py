@@ -1,0 +1,73 @@
+"""Small policies and windows for the tests."""
+
+from dataclasses import replace
+
+import torch
+
+from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig
+from mental_accounts.policy import DecisionTransformer
+
+BOX = ActionSpec("box", 2, (-2.0, 0.0), (2.0, 1.0))
+DISCRETE = ActionSpec("discrete", 3, start=1)
+TINY = PolicyConfig(
+    state_dim=3,
+    action=BOX,
+    hidden=8,
+    layers=2,
+    heads=2,
+    context_length=6,
+    max_timestep=40,
+    dropout=0.0,
+    return_scale=0.1,
+)
+
+
+def tiny(accounts: dict[str, object] | None = None, **changes: object) -> PolicyConfig:
+    return replace(TINY, accounts=AccountsConfig(**(accounts or {})), **changes)
+
+
+def make_policy(config: PolicyConfig, seed: int = 0, dtype: torch.dtype = torch.float32) -> DecisionTransformer:
+    """A policy with weights large enough that everything in it matters."""
+    torch.manual_seed(seed)
+    policy = DecisionTransformer(config)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(10)
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        policy.state_mean.normal_()
+        policy.state_std.uniform_(0.5, 2.0)
+    return policy.to(dtype).eval()
+
+
+def random_actions(config: PolicyConfig, *shape: int) -> torch.Tensor:
+    if config.action.is_discrete:
+        return torch.randint(config.action.start, config.action.start + config.action.size, shape)
+    low, high = torch.tensor(config.action.low), torch.tensor(config.action.high)
+    return low + (high - low) * torch.rand(*shape, config.action.size)
+
+
+def make_window(
+    policy: DecisionTransformer, B: int, K: int, padding: list[int] | None = None
+) -> dict[str, torch.Tensor]:
+    """A random window with everything a policy can read; `rewards` for those who trace."""
+    config = policy.config
+    window = {
+        "observations": torch.randn(B, K, config.state_dim),
+        "actions": random_actions(config, B, K),
+        "returns_to_go": torch.randn(B, K) * 10,
+        "timesteps": torch.arange(K).expand(B, K) + torch.randint(0, 50, (B, 1)),
+        "mask": torch.ones(B, K, dtype=torch.bool),
+    }
+    for n, pad in enumerate(padding or []):
+        window["mask"][n, :pad] = False
+    rewards = torch.randn(B, K)
+    if policy.accounts is not None:
+        window["codes"] = policy.accounts.codebook.route(policy.actions.to_unit(window["actions"]))
+        window["attractions"] = policy.accounts.trace(window["codes"], rewards, window["mask"])
+    return window
+
+
+def numbers(distribution: object) -> torch.Tensor:
+    """All numbers of a predicted distribution, (B, K, ...)."""
+    return torch.cat([value for value in vars(distribution).values()], dim=-1)

@@ -1,0 +1,197 @@
+"""What must hold whatever the weights: causality, inert padding, live = offline."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mental_accounts.policy import DecisionTransformer
+from mental_accounts.policy import autocast as policy_autocast
+
+from .helpers import BOX, DISCRETE, make_policy, make_window, numbers, random_actions, tiny
+
+ACCOUNTS = [
+    {"beta": 1.0, "read": "then"},
+    {"beta": 1.0, "read": "now"},
+    {"beta": 1.0, "codebook": "product", "read": "now"},
+    {"beta": 1.0, "rule": "canonical", "read": "now"},
+    {"beta": 0.5, "beta_per": "layer-head", "beta_learned": True, "bias_clip": 0.4},
+]
+
+
+def traced(policy: DecisionTransformer, window: dict[str, torch.Tensor], rewards: torch.Tensor) -> torch.Tensor:
+    """Predictions on a window whose attractions follow from its actions and rewards."""
+    codes = policy.accounts.codebook.route(policy.actions.to_unit(window["actions"]))
+    attractions = policy.accounts.trace(codes, rewards, window["mask"])
+    return numbers(policy(**window | {"codes": codes, "attractions": attractions}))
+
+
+@pytest.mark.parametrize("accounts", ACCOUNTS)
+@pytest.mark.parametrize("action", [BOX, DISCRETE])
+def test_causality_through_tokens_and_accounts(accounts: dict[str, object], action: object) -> None:
+    policy = make_policy(tiny(accounts, action=action))
+    window, rewards = make_window(policy, B=3, K=6), torch.randn(3, 6)
+    base = traced(policy, window, rewards)
+    for t in range(6):
+        for name in ("rewards", "actions", "observations", "returns_to_go"):
+            changed, other_rewards = {key: value.clone() for key, value in window.items()}, rewards.clone()
+            if name == "rewards":
+                other_rewards[:, t] += 3.0
+            elif name == "actions":
+                changed["actions"][:, t] = random_actions(policy.config, 3)
+            else:
+                changed[name][:, t] += 1.0
+            other = traced(policy, changed, other_rewards)
+            unchanged = t + 1 if name in ("rewards", "actions") else t  # predictions at steps before this stay
+            assert torch.equal(other[:, :unchanged], base[:, :unchanged]), (name, t)
+            if unchanged < 6 and name == "observations":
+                assert not torch.equal(other[:, unchanged:], base[:, unchanged:]), (name, t)
+    if action is BOX:  # rewards do reach later predictions, through the accounts alone
+        other_rewards = rewards.clone()
+        other_rewards[:, 1] += 3.0
+        assert not torch.equal(traced(policy, window, other_rewards)[:, 2:], base[:, 2:])
+
+
+@settings(max_examples=20)
+@given(
+    pad=st.integers(0, 5),
+    accounts=st.sampled_from(ACCOUNTS),
+    ordered=st.booleans(),
+    method=st.sampled_from(["dt", "odt", "ewa-vq-odt"]),
+)
+def test_padding_is_inert_and_equals_a_short_context(
+    pad: int, accounts: dict[str, object], ordered: bool, method: str
+) -> None:
+    policy = make_policy(tiny(accounts, method=method, order_embedding=ordered))
+    window = make_window(policy, B=2, K=6, padding=[pad, pad])
+    base = numbers(policy(**window))[:, pad:]
+    garbage = {name: value.clone() for name, value in window.items()}
+    for name, value in garbage.items():
+        if value.is_floating_point():
+            value[:, :pad] = 1e3 * torch.randn_like(value[:, :pad])
+        elif name == "timesteps":
+            value[:, :pad] = 7
+    torch.testing.assert_close(numbers(policy(**garbage))[:, pad:], base, rtol=1e-5, atol=1e-5)
+    short = {name: value[:, pad:] for name, value in window.items() if name != "mask"}
+    torch.testing.assert_close(numbers(policy(**short)), base, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("scope", ["trajectory", "window"])
+@pytest.mark.parametrize("accounts", [*ACCOUNTS, None])
+@pytest.mark.parametrize("action", [BOX, DISCRETE])
+def test_live_equals_offline(scope: str, accounts: dict[str, object] | None, action: object) -> None:
+    """Rolling episodes step by step gives the distributions of one forward over the recorded windows."""
+    if accounts is None:
+        policy = make_policy(tiny(method="odt", action=action, eval_context_length=4))
+    else:
+        policy = make_policy(tiny({**accounts, "account_scope": scope}, action=action, eval_context_length=4))
+    if policy.accounts is not None:
+        policy.accounts.fit(policy.actions.to_unit(random_actions(policy.config, 50)), torch.randn(50))
+    n, T, K = 2, 11, 4
+    ends = {(5, 1), (T - 1, 0), (T - 1, 1)}  # environment 1 begins a second episode after step 5
+    context = policy.context(n, target_return=[20.0, 30.0])
+    log: list[list[dict[str, object]]] = [[{"steps": []}] for _ in range(n)]
+    for t in range(T):
+        observations = torch.randn(n, 3).numpy()
+        distribution = policy.act_distribution(observations, context)
+        live = numbers(distribution)[:, -1]
+        actions = context.choose(distribution.sample()[:, -1])
+        rewards = torch.randn(n).numpy()
+        ended = np.array([(t, i) in ends for i in range(n)])
+        for i in range(n):
+            log[i][-1]["steps"].append((observations[i], actions[i], rewards[i], live[i]))
+            if ended[i] and t < T - 1:
+                log[i].append({"steps": []})
+        context.record(rewards, ended)
+    for i, episodes in enumerate(log):
+        assert len(episodes) == 1 + i
+        for episode in episodes:
+            observations, actions, rewards, live = (np.stack(column) for column in zip(*episode["steps"], strict=True))
+            observations, actions, rewards = (torch.as_tensor(x)[None] for x in (observations, actions, rewards))
+            to_go = [20.0, 30.0][i] - torch.cat([torch.zeros(1, 1), rewards.cumsum(1)[:, :-1]], dim=1)
+            steps = torch.arange(rewards.shape[1])[None]
+            if policy.accounts is not None:
+                codes = policy.accounts.codebook.route(policy.actions.to_unit(actions))
+                whole = policy.accounts.trace(codes, rewards)
+            for t in range(rewards.shape[1]):
+                part = slice(max(0, t - K + 1), t + 1)
+                window = {
+                    "observations": observations[:, part],
+                    "actions": actions[:, part],
+                    "returns_to_go": to_go[:, part],
+                    "timesteps": steps[:, part],
+                }
+                if policy.accounts is not None:
+                    traced_here = policy.accounts.trace(codes[:, part], rewards[:, part])
+                    window["codes"] = codes[:, part]
+                    window["attractions"] = traced_here if scope == "window" else whole[:, part]
+                offline = numbers(policy(**window))[0, -1]
+                torch.testing.assert_close(torch.as_tensor(live[t]), offline, rtol=1e-4, atol=1e-5)
+
+
+def test_bf16_stays_close_and_float32_where_it_counts() -> None:
+    policy = make_policy(tiny({"beta": 0.5}, hidden=32))
+    window = make_window(policy, B=4, K=6)
+    exact = policy(**window)
+    with policy_autocast("cpu", "bf16"):
+        rough = policy(**window)
+    assert rough.mean.dtype == torch.float32
+    assert not torch.equal(rough.mean, exact.mean)
+    assert float((rough.mean - exact.mean).detach().abs().mean() / exact.mean.detach().abs().mean()) < 0.05
+    with policy_autocast("cpu", "float32"):
+        assert torch.equal(policy(**window).mean, exact.mean)
+    with pytest.raises(ValueError, match="precision must be"):
+        policy_autocast("cpu", "fp8")
+
+
+def test_acting_needs_recording_and_the_right_shapes() -> None:
+    policy = make_policy(tiny())
+    context = policy.context(2, 10.0)
+    with pytest.raises(RuntimeError, match="nothing to record"):
+        context.record(np.zeros(2), np.zeros(2, dtype=bool))
+    policy.act(np.zeros((2, 3)), context)
+    with pytest.raises(RuntimeError, match="act was called twice"):
+        policy.act(np.zeros((2, 3)), context)
+    with pytest.raises(ValueError, match=r"rewards and ended must have shape \(2,\)"):
+        context.record(np.zeros(3), np.zeros(2, dtype=bool))
+    context.record(np.zeros(2), np.zeros(2, dtype=bool))
+    with pytest.raises(ValueError, match=r"state_dim = 3\), got \(2, 4\)"):
+        policy.act(np.zeros((2, 4)), context)
+    with pytest.raises(ValueError, match="target_return must be finite"):
+        policy.context(2, float("nan"))
+    with pytest.raises(ValueError, match="num_envs must be at least 1"):
+        policy.context(0, 1.0)
+
+
+def test_sampling_is_seeded_and_within_bounds() -> None:
+    policy = make_policy(tiny())
+    actions = []
+    for _ in range(2):
+        context, generator = policy.context(5, 10.0), torch.Generator().manual_seed(3)
+        actions.append(policy.act(np.ones((5, 3)), context, sample=True, generator=generator))
+    assert np.array_equal(*actions)
+    assert (actions[0] >= np.array(BOX.low)).all()
+    assert (actions[0] <= np.array(BOX.high)).all()
+    assert policy.training is False
+
+
+def test_bad_windows_name_the_field() -> None:
+    policy = make_policy(tiny())
+    window = make_window(policy, B=2, K=6)
+    cases = [
+        ({"observations": torch.zeros(2, 6, 4)}, r"state_dim = 3\), got \(2, 6, 4\)"),
+        ({"actions": torch.zeros(2, 6, 3)}, r"action.size = 2\), got \(2, 6, 3\)"),
+        ({"returns_to_go": torch.zeros(2, 5)}, "returns_to_go must have shape"),
+        ({"timesteps": torch.zeros(2, 5)}, "timesteps must have shape"),
+        ({"attractions": None}, "attractions must be given for method ewa-vq-odt"),
+    ]
+    for change, message in cases:
+        with pytest.raises(ValueError, match=message):
+            policy(**window | change)
+    longer = {name: value.repeat_interleave(2, dim=1) for name, value in window.items()}
+    with pytest.raises(ValueError, match="at most context_length = 6 steps, got 12"):
+        policy(**longer)
+    now = make_policy(tiny({"read": "now"}))
+    with pytest.raises(ValueError, match="codes are needed to read accounts now"):
+        now(**make_window(now, 2, 6) | {"codes": None})

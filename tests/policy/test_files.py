@@ -1,0 +1,187 @@
+import json
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+import mental_accounts as ma
+from mental_accounts.config import PolicyConfig
+from mental_accounts.policy import DecisionTransformer, action_spec_of, state_dim_of
+
+from .helpers import DISCRETE, make_policy, make_window, numbers, random_actions, tiny
+
+
+@pytest.mark.parametrize("codebook", ["grid", "algorithm2", "product", "kmeans"])
+def test_a_loaded_policy_predicts_the_same(codebook: str, tmp_path: Path) -> None:
+    policy = make_policy(tiny({"codebook": codebook, "num_codes": 5, "beta": 0.7, "beta_learned": True}))
+    observations, actions, rewards = torch.randn(200, 3), random_actions(policy.config, 200), torch.randn(200) * 5 + 2
+    policy.fit_normalisation(observations, actions, rewards)
+    policy.save(tmp_path / "policy")
+    loaded = DecisionTransformer.load(tmp_path / "policy").eval()
+    assert loaded.config == policy.config
+    window = make_window(policy, 2, 5)
+    assert torch.equal(numbers(loaded(**window)), numbers(policy(**window)))
+    paid = torch.randn(9) * 5 + 2
+    assert torch.equal(loaded.accounts.transform(paid), policy.accounts.transform(paid))
+    assert abs(float(policy.accounts.transform.mean) - float(rewards.mean())) < 1e-4
+    one, other = policy.context(3, 50.0), loaded.context(3, 50.0)
+    for _ in range(8):
+        seen, paid = np.random.default_rng(0).normal(size=(3, 3)), np.ones(3)
+        assert np.array_equal(policy.act(seen, one), loaded.act(seen, other))
+        one.record(paid, np.zeros(3, bool))
+        other.record(paid, np.zeros(3, bool))
+    policy.save(tmp_path / "policy")  # again: replaces, and leaves nothing else behind
+    assert len(list((tmp_path / "policy").iterdir())) == 2
+
+
+@pytest.mark.parametrize("method", ["dt", "odt"])
+@pytest.mark.parametrize("action", [None, DISCRETE])
+def test_other_methods_and_discrete_actions(method: str, action: object, tmp_path: Path) -> None:
+    policy = make_policy(tiny(method=method, **({} if action is None else {"action": action})))
+    policy.save(tmp_path)
+    window = make_window(policy, 2, 5)
+    assert torch.equal(numbers(DecisionTransformer.load(tmp_path).eval()(**window)), numbers(policy(**window)))
+
+
+def test_damaged_folders_are_refused_and_say_why(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"policy\.json is missing"):
+        DecisionTransformer.load(tmp_path)
+    make_policy(tiny()).save(tmp_path)
+    header = tmp_path / "policy.json"
+    (weights,) = tmp_path.glob("*.safetensors")
+    good_header, good_weights = header.read_text(), weights.read_bytes()
+
+    def refused(match: str, error: type[Exception] = ValueError) -> None:
+        with pytest.raises(error, match=match):
+            DecisionTransformer.load(tmp_path)
+        header.write_text(good_header)
+        weights.write_bytes(good_weights)
+
+    weights.write_bytes(good_weights[: len(good_weights) // 2])
+    refused("is damaged: sha256")
+    tampered = bytearray(good_weights)
+    tampered[-3] ^= 1
+    weights.write_bytes(bytes(tampered))
+    refused("is damaged: sha256")
+    weights.unlink()
+    refused("was not copied whole", FileNotFoundError)
+    header.write_text(good_header[:50])
+    refused("is not JSON")
+    header.write_text("[]")
+    refused("lacks the field")
+    for path, value, match in [
+        (("format",), 99, "format 99, this version reads format 1"),
+        (("config", "hidden"), "8", "config: hidden must be int, got '8'"),
+        (("config", "colour"), 1, "has no field colour"),
+        (("config", "accounts", "phi"), 2.0, r"phi must be in \(0, 1\)"),
+        (("config", "state_dim"), 4, r"state_mean must have shape \(4,\), got \(3,\)"),
+        (("config", "layers"), 3, r"weights of transformer\.blocks\.2.* got nothing"),
+        (("config", "layers"), 1, r"are not part of a ewa-vq-odt policy"),
+        (("config", "method"), "dqn", "method must be one of"),
+    ]:
+        content = json.loads(good_header)
+        place = content
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = value
+        header.write_text(json.dumps(content))
+        refused(match)
+    assert DecisionTransformer.load(tmp_path).config == tiny()
+
+
+def test_a_crash_while_saving_leaves_the_old_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = make_policy(tiny(), seed=1), make_policy(tiny(), seed=2)
+    old.save(tmp_path)
+
+    def full_disk(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        new.save(tmp_path)
+    monkeypatch.undo()
+    loaded = DecisionTransformer.load(tmp_path)
+    assert all(torch.equal(a, b) for a, b in zip(loaded.parameters(), old.parameters(), strict=True))
+    assert not list(tmp_path.glob(".*tmp"))
+
+
+def test_spaces() -> None:
+    assert state_dim_of(spaces.Box(-np.inf, np.inf, (11,))) == 11
+    box = action_spec_of(spaces.Box(np.array([-2.0, 0.0], np.float32), np.array([2.0, 1.0], np.float32)))
+    assert (box.kind, box.size, box.low, box.high) == ("box", 2, (-2.0, 0.0), (2.0, 1.0))
+    assert action_spec_of(spaces.Discrete(3, start=1)) == DISCRETE
+    bad = [
+        (lambda: state_dim_of(spaces.Dict({"a": spaces.Discrete(2)})), "FlattenObservation"),
+        (lambda: state_dim_of(spaces.Box(0, 255, (64, 64, 3), np.uint8)), "an image"),
+        (lambda: state_dim_of(spaces.Discrete(5)), "must be a flat Box"),
+        (lambda: action_spec_of(spaces.Tuple([spaces.Discrete(2)])), "must be Box or Discrete"),
+        (lambda: action_spec_of(spaces.MultiBinary(3)), "must be Box or Discrete"),
+        (lambda: action_spec_of(spaces.Box(-np.inf, np.inf, (2,))), "must be bounded"),
+        (lambda: action_spec_of(spaces.Box(-1, 1, (2, 2))), "flat Box of floats"),
+        (lambda: action_spec_of(spaces.Box(0, 5, (2,), np.int64)), "flat Box of floats"),
+    ]
+    for call, message in bad:
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_actions_are_rescaled_on_the_way_in_and_out() -> None:
+    policy = make_policy(tiny())
+    actions = random_actions(policy.config, 50)
+    unit = policy.actions.to_unit(actions)
+    assert unit.abs().max() <= 1 + 1e-6
+    torch.testing.assert_close(policy.actions.from_unit(unit), actions)
+    torch.testing.assert_close(
+        policy.actions.from_unit(torch.tensor([[-1.0, -1.0], [1.0, 1.0]])), torch.tensor([[-2.0, 0.0], [2.0, 1.0]])
+    )
+
+
+def test_a_policy_acts_in_real_environments(tmp_path: Path) -> None:
+    for env_id in ("Pendulum-v1", "CartPole-v1"):
+        envs = gymnasium.make_vec(env_id, num_envs=3, vectorization_mode="sync")
+        config = PolicyConfig(
+            state_dim=state_dim_of(envs.single_observation_space),
+            action=action_spec_of(envs.single_action_space),
+            hidden=16,
+            layers=1,
+            heads=2,
+            context_length=5,
+        )
+        policy = ma.DecisionTransformer(config)
+        policy.save(tmp_path / env_id)
+        policy = ma.DecisionTransformer.load(tmp_path / env_id)
+        context = policy.context(3, 100.0)
+        observations, _ = envs.reset(seed=0)
+        for _ in range(30):
+            actions = policy.act(observations, context, sample=True)
+            assert envs.action_space.contains(actions.astype(envs.action_space.dtype))
+            observations, rewards, terminated, truncated, _ = envs.step(actions)
+            context.record(rewards, terminated | truncated)
+        envs.close()
+
+
+def test_bad_configurations_are_refused() -> None:
+    cases = [
+        ({"hidden": 9}, "hidden must be a multiple of heads = 2, got 9"),
+        ({"method": "ppo"}, "method must be one of"),
+        ({"eval_context_length": 9}, "eval_context_length must be at most context_length = 6, got 9"),
+        ({"dropout": 1.0}, "dropout must be in"),
+        ({"return_scale": 0.0}, "return_scale must be in"),
+        ({"layers": 0}, "layers must be at least 1"),
+        ({"gamma": 0.0}, "gamma must be in"),
+    ]
+    for change, message in cases:
+        with pytest.raises(ValueError, match=message):
+            tiny(**change)
+    for change, message in [
+        ({"codebook": "hexagons"}, "codebook must be one of"),
+        ({"codebook": "kmeans", "num_codes": None}, "num_codes must be given"),
+        ({"phi": 0.0}, "phi must be in"),
+        ({"read": "later"}, "read must be one of"),
+        ({"bias_clip": -1.0}, "bias_clip must be in"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            tiny(change)

@@ -1,0 +1,81 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import integrate, stats
+
+from mental_accounts.policy import Categorical, SquashedGaussian
+
+
+@pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (0.7, -1.5), (-2.0, 0.5), (0.3, -4.0)])
+def test_log_prob_integrates_to_one_and_matches_the_change_of_variables(mean: float, log_std: float) -> None:
+    head = SquashedGaussian(torch.tensor([[mean]], dtype=torch.float64), torch.tensor([[log_std]], dtype=torch.float64))
+
+    def density(a: float) -> float:
+        return float(head.log_prob(torch.tensor([[a]], dtype=torch.float64)).exp())
+
+    peak = math.tanh(mean)
+    spread = math.exp(log_std)
+    points = sorted({math.tanh(mean + z * spread) for z in (-4, -2, -1, 0, 1, 2, 4)})
+    total, _ = integrate.quad(density, -1 + 1e-6, 1 - 1e-6, points=points, limit=500)
+    inside = stats.norm.cdf(np.arctanh(1 - 1e-6), mean, spread) - stats.norm.cdf(np.arctanh(-1 + 1e-6), mean, spread)
+    assert total == pytest.approx(inside, abs=1e-6)
+    expected = stats.norm.logpdf(math.atanh(peak), mean, spread) - math.log(1 - peak**2)
+    assert math.log(density(peak)) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (0.7, -1.5), (-1.0, -0.5)])
+def test_entropy_agrees_with_numerical_integration(mean: float, log_std: float) -> None:
+    n = 400_000
+    head = SquashedGaussian(torch.full((n, 1), mean), torch.full((n, 1), log_std))
+    samples = head.entropy(torch.Generator().manual_seed(0)).double()
+    spread = math.exp(log_std)
+
+    def minus_p_log_p(u: float) -> float:  # over the Gaussian before squashing
+        p = stats.norm.pdf(u, mean, spread)
+        return -p * (stats.norm.logpdf(u, mean, spread) - math.log(1 - math.tanh(u) ** 2))
+
+    exact, _ = integrate.quad(minus_p_log_p, mean - 8 * spread, mean + 8 * spread, limit=300)
+    assert abs(float(samples.mean()) - exact) < 4 * float(samples.std()) / math.sqrt(n)
+
+
+def test_dimensions_add_up() -> None:
+    mean, log_std, actions = torch.randn(4, 3), torch.randn(4, 3), torch.rand(4, 3) * 2 - 1
+    parts = [
+        SquashedGaussian(mean[:, d : d + 1], log_std[:, d : d + 1]).log_prob(actions[:, d : d + 1]) for d in range(3)
+    ]
+    torch.testing.assert_close(SquashedGaussian(mean, log_std).log_prob(actions), sum(parts))
+
+
+def test_actions_at_the_border_give_finite_losses_and_gradients() -> None:
+    mean = torch.tensor([[0.0, 5.0, -5.0]], requires_grad=True)
+    log_std = torch.tensor([[-5.0, 2.0, -5.0]], requires_grad=True)
+    for border in (-1.0, 1.0, 1.5):
+        loss = -SquashedGaussian(mean, log_std).log_prob(torch.full((1, 3), border)).sum()
+        loss = loss + SquashedGaussian(mean, log_std).entropy().sum()
+        grads = torch.autograd.grad(loss, (mean, log_std))
+        assert math.isfinite(loss.item())
+        assert all(bool(torch.isfinite(g).all()) for g in grads)
+
+
+def test_samples_follow_the_distribution() -> None:
+    head = SquashedGaussian(torch.full((20_000, 1), 0.5), torch.full((20_000, 1), -0.7))
+    drawn = torch.atanh(head.sample(torch.Generator().manual_seed(1)).double()).flatten().numpy()
+    assert stats.kstest(drawn, "norm", args=(0.5, math.exp(-0.7))).pvalue > 1e-3
+    logits = torch.log_softmax(torch.tensor([0.3, -1.0, 1.2, 0.0]), dim=0)
+    counts = Categorical(logits.expand(20_000, 4)).sample(torch.Generator().manual_seed(1)).bincount(minlength=4)
+    assert (
+        stats.chisquare(counts.numpy(), (logits.double().exp() / logits.double().exp().sum() * 20_000).numpy()).pvalue
+        > 1e-3
+    )
+
+
+def test_categorical_numbers() -> None:
+    log_probs = torch.log_softmax(torch.randn(5, 4, dtype=torch.float64), dim=-1)
+    head = Categorical(log_probs)
+    expected = torch.distributions.Categorical(logits=log_probs)
+    actions = torch.randint(4, (5,))
+    torch.testing.assert_close(head.log_prob(actions), expected.log_prob(actions))
+    torch.testing.assert_close(head.entropy(), expected.entropy())
+    assert torch.equal(head.mode(), log_probs.argmax(-1))
