@@ -6,6 +6,8 @@ from hypothesis import settings
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("default")
 
+torch.set_num_threads(1)  # the tensors are small, and threads that wait for each other on a busy machine are slow
+
 CUDA = pytest.param(
     "cuda",
     marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")],

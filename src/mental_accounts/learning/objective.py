@@ -1,0 +1,81 @@
+"""What is minimised: masked regression (dt), or likelihood under a sequence-level entropy constraint (odt).
+
+Everything is averaged over the steps that are there; padding has no part in it.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from mental_accounts.config import PolicyConfig
+from mental_accounts.policy import ActionDistribution, Categorical, Deterministic, SquashedGaussian
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Scalars on the policy's device."""
+
+    loss: Tensor
+    """What the optimiser minimises: nll - λ · entropy (odt), or the regression error (dt)."""
+    nll: Tensor
+    """Negative log-likelihood of the actions (odt); mean squared error or cross-entropy (dt)."""
+    entropy: Tensor
+    """Mean entropy of the predicted actions; 0 for deterministic ones."""
+
+
+class Objective(nn.Module):
+    """The loss of a policy, and λ, the multiplier of the entropy constraint.
+
+    L(θ, λ) = J(θ) + λ (β - H(θ)) with λ >= 0 (held as its logarithm): the policy takes a step in θ, then `lambda_loss`
+    one in λ. The target entropy defaults to minus the number of action dimensions, or a fifth of log n for n discrete
+    actions.
+    """
+
+    def __init__(self, config: PolicyConfig, initial_lambda: float = 0.1, target_entropy: float | None = None) -> None:
+        super().__init__()
+        if not initial_lambda > 0 or not math.isfinite(initial_lambda):
+            raise ValueError(f"initial_lambda must be positive, got {initial_lambda}")
+        self.constrained = config.method != "dt"
+        self.log_lambda = nn.Parameter(torch.tensor(math.log(initial_lambda)), requires_grad=self.constrained)
+        if target_entropy is None:
+            size = config.action.size
+            target_entropy = 0.2 * math.log(size) if config.action.is_discrete else -float(size)
+        self.target_entropy = target_entropy
+
+    @property
+    def multiplier(self) -> Tensor:
+        """λ."""
+        return self.log_lambda.exp()
+
+    def forward(
+        self,
+        predicted: ActionDistribution,
+        actions: Tensor,
+        mask: Tensor | None = None,
+        generator: torch.Generator | None = None,
+    ) -> Losses:
+        """Losses of predictions (B, K) for actions of the policy, (B, K, dim) or (B, K), where mask (B, K) is True."""
+        if mask is not None:  # a padded step may hold anything
+            actions = actions.masked_fill(mask.logical_not().view(*mask.shape, *[1] * (actions.ndim - 2)), 0)
+        if isinstance(predicted, Deterministic):
+            error = _mean((predicted.action - actions).square().mean(dim=-1), mask)
+            return Losses(error, error, torch.zeros_like(error))
+        assert isinstance(predicted, (SquashedGaussian, Categorical))
+        nll = -_mean(predicted.log_prob(actions), mask)
+        entropy = _mean(predicted.entropy(generator), mask)
+        if not self.constrained:
+            return Losses(nll, nll, entropy)
+        return Losses(nll - self.multiplier.detach() * entropy, nll, entropy)
+
+    def lambda_loss(self, entropy: Tensor) -> Tensor:
+        """λ · (H - β): minimising it raises λ while the entropy is below its target."""
+        return self.multiplier * (entropy.detach() - self.target_entropy)
+
+
+def _mean(values: Tensor, mask: Tensor | None) -> Tensor:
+    """The mean over steps that are there."""
+    if mask is None:
+        return values.mean()
+    return torch.where(mask, values, 0.0).sum() / mask.sum().clamp(min=1)

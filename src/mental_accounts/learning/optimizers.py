@@ -1,0 +1,130 @@
+"""Steps in parameter space: LAMB and AdamW for many tensors at once, warm-up, gradient clipping.
+
+Nothing here synchronises a GPU; learning rate and step counts are tensors, so that a whole update can be captured in a
+CUDA graph and replayed.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, overload
+
+import torch
+from torch import Tensor
+from torch.optim import AdamW, Optimizer
+
+OptimizerName = Literal["lamb", "adamw"]
+
+
+class Lamb(Optimizer):
+    """LAMB (You et al., 2020): Adam's step, rescaled per tensor to the size of that tensor.
+
+    u = m̂ / (√v̂ + ε) + weight_decay · w, and w ← w - lr · (‖w‖ / ‖u‖) · u; the ratio is 1 where either norm is 0.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Tensor],
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ) -> None:
+        if not all(0.0 <= beta < 1.0 for beta in betas):
+            raise ValueError(f"betas must be in [0, 1), got {betas}")
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @overload
+    def step(self, closure: None = None) -> None: ...
+    @overload
+    def step(self, closure: Callable[[], float]) -> float: ...
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        """One step for all parameters that have a gradient."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            params = [p for p in group["params"] if p.grad is not None]
+            if params:
+                self._step_group(group, params)
+        return loss
+
+    def _step_group(self, group: dict[str, Any], params: list[Tensor]) -> None:
+        grads = [p.grad for p in params if p.grad is not None]
+        for p in params:
+            if not self.state[p]:
+                self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        means, squares = ([self.state[p][name] for p in params] for name in ("exp_avg", "exp_avg_sq"))
+        beta1, beta2 = group["betas"]
+        # The count of steps is a tensor, since it must live in a captured graph; float64, for 1 - beta2**1 = 0.001.
+        step: Tensor = group.setdefault("step", torch.zeros((), dtype=torch.float64, device=params[0].device))
+        step.add_(1)
+        first, second = ((1.0 - beta**step).to(params[0].dtype) for beta in (beta1, beta2))
+        torch._foreach_lerp_(means, grads, 1.0 - beta1)
+        torch._foreach_mul_(squares, beta2)
+        torch._foreach_addcmul_(squares, grads, grads, 1.0 - beta2)
+        updates = torch._foreach_sqrt(squares)
+        torch._foreach_div_(updates, second.sqrt())
+        torch._foreach_add_(updates, group["eps"])
+        torch._foreach_reciprocal_(updates)
+        torch._foreach_mul_(updates, means)
+        torch._foreach_div_(updates, first)
+        if group["weight_decay"]:
+            torch._foreach_add_(updates, params, alpha=group["weight_decay"])
+        sizes, lengths = torch.stack(torch._foreach_norm(params)), torch.stack(torch._foreach_norm(updates))
+        trust = torch.where((sizes > 0) & (lengths > 0), sizes / lengths, 1.0) * group["lr"]
+        torch._foreach_mul_(updates, list(trust.unbind()))
+        torch._foreach_sub_(params, updates)
+
+
+def make_optimizer(
+    name: OptimizerName, params: Iterable[Tensor], lr: float, weight_decay: float, device: torch.device | str = "cpu"
+) -> Optimizer:
+    """LAMB or AdamW with a learning rate that lives on the device."""
+    rate = torch.tensor(lr, device=device)
+    if name == "lamb":
+        return Lamb(params, lr=rate, weight_decay=weight_decay)
+    if name == "adamw":
+        return AdamW(params, lr=rate, weight_decay=weight_decay, fused=True, capturable=rate.is_cuda)
+    raise ValueError(f"optimizer must be lamb or adamw, got {name!r}")
+
+
+class WarmUp:
+    """Linear warm-up: the learning rate of update n (from 0) is lr · min((n + 1) / steps, 1).
+
+    `advance` is called after every update; it works on tensors alone, so that it can be part of a CUDA graph.
+    """
+
+    def __init__(self, optimizer: Optimizer, steps: int) -> None:
+        if steps < 1:
+            raise ValueError(f"warm-up steps must be at least 1, got {steps}")
+        self.steps = steps
+        self._optimizer = optimizer
+        self._targets = [float(group["lr"]) for group in optimizer.param_groups]
+        self.updates = torch.zeros((), device=optimizer.param_groups[0]["lr"].device, dtype=torch.float64)
+        self._set_rates()
+
+    @torch.no_grad()
+    def advance(self) -> None:
+        """Count one update."""
+        self.updates.add_(1)
+        self._set_rates()
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """How many updates were made."""
+        return {"updates": self.updates.clone()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Go on from there; to be called after the optimiser's own."""
+        self.updates.copy_(state["updates"])
+        self._set_rates()
+
+    def _set_rates(self) -> None:
+        share = ((self.updates + 1) / self.steps).clamp(max=1.0)
+        for group, target in zip(self._optimizer.param_groups, self._targets, strict=True):
+            group["lr"].copy_(target * share)
+
+
+def clip_gradients(params: Iterable[Tensor], limit: float) -> Tensor:
+    """Scale all gradients down so that their joint norm is at most `limit`; the norm before, as a tensor."""
+    return torch.nn.utils.clip_grad_norm_(params, limit, foreach=True)
