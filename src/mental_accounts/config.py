@@ -105,16 +105,10 @@ class AccountsConfig:
                 check_positive(name, getattr(self, name))
 
 
-@dataclass(frozen=True)
-class PolicyConfig:
-    """A transformer policy: the same network for dt, odt and ewa-vq-odt."""
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """The network: the same for dt, odt and ewa-vq-odt. Fields that are None follow the task."""
 
-    state_dim: int
-    """Size of a (flat) observation."""
-    action: ActionSpec
-    """The action space."""
-    method: Method = "ewa-vq-odt"
-    """dt: deterministic actions. odt: a distribution over actions. ewa-vq-odt: odt with mental accounts."""
     hidden: int = 512
     """Width of a token."""
     layers: int = 4
@@ -128,31 +122,33 @@ class PolicyConfig:
     context_length: int = 20
     """K: the most steps the policy sees at once."""
     eval_context_length: int | None = None
-    """Steps seen while acting; None: context_length. (ODT acts with 5 on walker2d.)"""
-    timestep_embedding: bool = True
-    """Whether tokens carry an embedding of the absolute timestep. (ODT: hopper yes, walker2d no.)"""
+    """Steps seen while acting; None: the task's (ODT acts with 5 on walker2d), else context_length."""
+    timestep_embedding: bool | None = None
+    """Whether tokens carry an embedding of the absolute timestep; None: the task's (ODT: hopper yes, walker2d no), else
+    yes."""
     max_timestep: int = 1000
     """Timesteps with an embedding of their own; later ones share the last."""
     order_embedding: bool = False
     """Whether tokens carry an embedding of their place in the context."""
-    return_scale: float = 0.001
-    """Returns-to-go are multiplied by this."""
+    return_scale: float | None = None
+    """Returns-to-go are multiplied by this; None: 0.001 for tasks with a table (as ODT), else one over the largest
+    return of the data."""
     gamma: float = 1.0
     """γ: discount of returns-to-go."""
     accounts: AccountsConfig = field(default_factory=AccountsConfig)
     """The mental accounts; they are there for method ewa-vq-odt only."""
 
     def __post_init__(self) -> None:
-        _choice(self, "method")
-        for name in ("state_dim", "hidden", "layers", "heads", "context_length", "max_timestep"):
+        for name in ("hidden", "layers", "heads", "context_length", "max_timestep"):
             check_count(name, getattr(self, name), 1)
         if self.inner is not None:
             check_count("inner", self.inner, 1)
         if self.hidden % self.heads:
             raise ValueError(f"hidden must be a multiple of heads = {self.heads}, got {self.hidden}")
         check_number("dropout", self.dropout, 0.0, 0.999, closed=True)
-        check_positive("return_scale", self.return_scale)
         check_number("gamma", self.gamma, 1e-6, 1.0, closed=True)
+        if self.return_scale is not None:
+            check_positive("return_scale", self.return_scale)
         if self.eval_context_length is not None:
             check_count("eval_context_length", self.eval_context_length, 1)
             if self.eval_context_length > self.context_length:
@@ -160,6 +156,27 @@ class PolicyConfig:
                     f"eval_context_length must be at most context_length = {self.context_length}, "
                     f"got {self.eval_context_length}"
                 )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyConfig(ModelConfig):
+    """A transformer policy for one environment: the network, the spaces, and the method."""
+
+    state_dim: int
+    """Size of a (flat) observation."""
+    action: ActionSpec
+    """The action space."""
+    method: Method = "ewa-vq-odt"
+    """dt: deterministic actions. odt: a distribution over actions. ewa-vq-odt: odt with mental accounts."""
+    timestep_embedding: bool = True
+    """Whether tokens carry an embedding of the absolute timestep."""
+    return_scale: float = 0.001
+    """Returns-to-go are multiplied by this."""
+
+    def __post_init__(self) -> None:
+        _choice(self, "method")
+        check_count("state_dim", self.state_dim, 1)
+        super().__post_init__()
 
     @property
     def has_accounts(self) -> bool:
@@ -179,6 +196,118 @@ class PolicyConfig:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Back from `to_dict`; unknown, missing and mistyped fields are named."""
         return config_from_dict(cls, values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """One run: a task, a method, and how it is trained, offline and then online."""
+
+    task: str | None = "hopper-medium"
+    """Offline data and their environment, by name (`mental-accounts data list`). None: online from scratch."""
+    env_id: str | None = None
+    """A Gymnasium environment; None: the task's."""
+    method: Method = "ewa-vq-odt"
+    """dt, odt or ewa-vq-odt."""
+    seed: int = 0
+    """Of everything random: weights, windows, exploration, environments. Equal seeds are paired between methods."""
+    data_steps: int | None = None
+    """Offline steps; None: the task's own size."""
+    data_seed: int = 0
+    """Of the offline data."""
+    model: ModelConfig = field(default_factory=ModelConfig)
+    """The network."""
+
+    optimizer: Literal["lamb", "adamw"] = "lamb"
+    """LAMB (as ODT's code) or AdamW (the paper says Adam)."""
+    lr: float = 1e-4
+    """Learning rate after warm-up."""
+    weight_decay: float = 5e-4
+    """Weight decay."""
+    warmup_updates: int = 10_000
+    """Updates over which the learning rate rises linearly."""
+    grad_clip: float = 0.25
+    """Largest joint norm of the gradients."""
+    batch_size: int = 256
+    """Windows per update."""
+    initial_lambda: float = 0.1
+    """λ at the start: the multiplier of the entropy constraint (the paper's "initial temperature")."""
+    lambda_lr: float = 1e-4
+    """Learning rate of λ (Adam)."""
+    target_entropy: float | None = None
+    """Least entropy; None: minus the action dimensions, or a fifth of log n for n discrete actions."""
+
+    pretrain_iterations: int = 1
+    """Lines in the log before going online."""
+    updates_per_pretrain_iteration: int = 5_000
+    """Updates per pretraining iteration."""
+    pretrain_eval_every: int = 1
+    """Evaluate after every so many pretraining iterations, and after the last; 0: not at all."""
+    online_iterations: int = 1_500
+    """Iterations of exploring and learning."""
+    episodes_per_iteration: int = 1
+    """Exploration episodes per online iteration, played in parallel."""
+    updates_per_iteration: int = 300
+    """Updates per online iteration."""
+    eval_every: int = 10
+    """Evaluate after every so many online iterations, and after the last."""
+    eval_episodes: int = 10
+    """Episodes per evaluation, played in parallel with the mean action."""
+    replay_size: int = 1_000
+    """Trajectories kept for online learning: at first the best offline ones; first in, first out."""
+    random_episodes: int = 20
+    """Episodes of random actions to begin with where there are no offline data."""
+    target_return: float | None = None
+    """Return asked for in evaluation; None: the task's, else the best return so far."""
+    exploration_return: float | None = None
+    """Return asked for while exploring; None: the task's, else the best return so far plus one standard deviation."""
+
+    device: str = "auto"
+    """auto: a GPU where there is one."""
+    precision: Literal["auto", "float32", "bf16"] = "auto"
+    """auto: bf16 where the device has instructions for it."""
+    checkpoint_seconds: float = 60.0
+    """Write a checkpoint at least this often; also at the end, and when stopped by a signal."""
+
+    def __post_init__(self) -> None:
+        for name in ("method", "optimizer", "precision"):
+            _choice(self, name)
+        if self.task is None and self.env_id is None:
+            raise ValueError("give a task or an env_id: there is nothing to learn from otherwise")
+        for name, least in _LEAST.items():
+            check_count(name, getattr(self, name), least)
+        for name in ("lr", "grad_clip", "initial_lambda", "lambda_lr"):
+            check_positive(name, getattr(self, name))
+        check_number("weight_decay", self.weight_decay, 0.0, 1e6, closed=True)
+        check_number("checkpoint_seconds", self.checkpoint_seconds, 0.0, math.inf, closed=True)
+        if self.data_steps is not None:
+            check_count("data_steps", self.data_steps, 1)
+        if self.pretrain_iterations and self.task is None:
+            object.__setattr__(self, "pretrain_iterations", 0)  # nothing to learn from offline
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Back from `to_dict`; unknown, missing and mistyped fields are named."""
+        return config_from_dict(cls, values)
+
+
+_LEAST = {
+    "warmup_updates": 1,
+    "batch_size": 1,
+    "pretrain_iterations": 0,
+    "updates_per_pretrain_iteration": 1,
+    "pretrain_eval_every": 0,
+    "online_iterations": 0,
+    "episodes_per_iteration": 1,
+    "updates_per_iteration": 0,
+    "eval_every": 1,
+    "eval_episodes": 1,
+    "replay_size": 1,
+    "random_episodes": 1,
+}
 
 
 def config_from_dict(cls: type[Config], values: Mapping[str, Any], path: str = "") -> Config:

@@ -1,0 +1,46 @@
+"""Starting points for a run: whole configurations by name, every field of which can be overridden."""
+
+from typing import Literal
+
+from mental_accounts.config import AccountsConfig, ModelConfig, TrainConfig
+
+PresetName = Literal["quick", "paper", "odt", "converged"]
+
+PRESETS: dict[PresetName, TrainConfig] = {
+    "quick": TrainConfig(
+        data_steps=100_000,
+        model=ModelConfig(hidden=128, layers=3, heads=1, accounts=AccountsConfig()),
+        lr=1e-3,
+        warmup_updates=100,
+        batch_size=64,
+        pretrain_iterations=4,
+        updates_per_pretrain_iteration=250,
+        pretrain_eval_every=4,
+        online_iterations=4,
+        updates_per_iteration=50,
+        eval_every=4,
+        eval_episodes=10,
+    ),
+    "paper": TrainConfig(
+        model=ModelConfig(
+            accounts=AccountsConfig(reward_transform="raw", reward_clip=None, account_scope="window"),
+        ),
+        optimizer="adamw",
+        batch_size=64,
+        online_iterations=10,
+        updates_per_iteration=30,
+        eval_every=2,
+    ),
+    "odt": TrainConfig(),
+    "converged": TrainConfig(
+        lr=1e-3,
+        warmup_updates=500,
+        pretrain_iterations=8,
+        updates_per_pretrain_iteration=1_000,
+        online_iterations=40,
+        updates_per_iteration=100,
+        eval_every=10,
+    ),
+}
+"""Starting points. quick: small, the first command's. paper: the paper's quick-run protocol. odt: ODT's full protocol.
+converged: a budget and a learning rate at which the policy really converges."""

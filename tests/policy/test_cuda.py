@@ -1,0 +1,101 @@
+"""On a GPU: the CPU's numbers in float32, close ones in bf16, a captured update, acting with a ledger there."""
+
+import numpy as np
+import pytest
+import torch
+
+from mental_accounts.learning import Objective, WarmUp, clip_gradients, make_optimizer
+from mental_accounts.policy import DecisionTransformer, autocast
+
+from .helpers import DISCRETE, make_policy, make_window, numbers, tiny
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+CONFIGS = {
+    "odt": tiny(method="odt"),
+    "then": tiny({"beta": 0.7}),
+    "now": tiny({"beta": 0.7, "read": "now"}),
+    "per layer and head": tiny({"beta": 0.7, "beta_learned": True, "beta_per": "layer-head"}),
+    "discrete": tiny({"beta": 0.7}, action=DISCRETE),
+}
+
+
+def on_gpu(window: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: value.cuda() for name, value in window.items()}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_same_numbers_as_on_the_cpu(name: str) -> None:
+    policy = make_policy(CONFIGS[name])
+    window = make_window(policy, B=4, K=6, padding=[0, 3, 1, 0])
+    expected = numbers(policy(**window))[window["mask"]].detach()
+    policy.cuda()
+    there = window["mask"]
+    exact = numbers(policy(**on_gpu(window))).cpu()[there]
+    torch.testing.assert_close(exact, expected, rtol=1e-3, atol=1e-3)
+    with autocast("cuda"):
+        rough = numbers(policy(**on_gpu(window))).cpu()[there]
+    assert rough.dtype == torch.float32
+    assert (rough - expected).abs().mean() < 0.1 * expected.abs().mean() + 0.02
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("optimizer_name", ["lamb", "adamw"])
+def test_a_captured_update_equals_an_eager_one(name: str, optimizer_name: str) -> None:
+    def problem() -> tuple[object, DecisionTransformer]:
+        policy = make_policy(CONFIGS[name]).cuda().train()
+        objective = Objective(policy.config).cuda()
+        optimizer = make_optimizer(optimizer_name, policy.parameters(), 1e-3, 1e-3, "cuda")
+        warm_up = WarmUp(optimizer, 5)
+        torch.manual_seed(7)
+        window = on_gpu(make_window(policy.cpu(), B=4, K=6, padding=[0, 3, 1, 0]))
+        policy.cuda()
+        actions = policy.actions.to_unit(window["actions"])
+
+        def update() -> torch.Tensor:
+            losses = objective(policy(**window), actions, window["mask"])
+            optimizer.zero_grad(set_to_none=False)
+            losses.nll.backward()  # the entropy's noise would differ between a graph and eager
+            clip_gradients(policy.parameters(), 0.25)
+            optimizer.step()
+            warm_up.advance()
+            return losses.nll.detach()
+
+        return update, policy
+
+    eager, eager_policy = problem()
+    for _ in range(8):
+        eager()
+    captured, policy = problem()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            captured()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured()
+    for _ in range(5):
+        graph.replay()
+    torch.cuda.synchronize()
+    for one, other in zip(policy.parameters(), eager_policy.parameters(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_acting_on_a_gpu() -> None:
+    policy = make_policy(CONFIGS["then"])
+    here, there = policy.context(3, 20.0), None
+    actions = []
+    rng = np.random.default_rng(0)
+    script = [(rng.normal(size=(3, 3)), rng.normal(size=3), rng.random(3) < 0.2) for _ in range(15)]
+    for device in ("cpu", "cuda"):
+        policy.to(device)
+        context = here if device == "cpu" else (there := policy.context(3, 20.0))
+        taken = []
+        for observations, rewards, ended in script:
+            taken.append(policy.act(observations, context))
+            context.record(rewards, ended)
+        actions.append(np.stack(taken))
+    assert there is not None
+    np.testing.assert_allclose(actions[0], actions[1], rtol=1e-3, atol=1e-3)
