@@ -1,0 +1,111 @@
+"""The whole state of a run on disk, as safetensors + JSON: whole or not at all, the last two kept.
+
+checkpoint/00012/tensors.safetensors   weights, optimiser states, λ, generators
+checkpoint/00012/state.json            counters and sums; the tensors' checksum; written last
+"""
+
+import contextlib
+import hashlib
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load, save
+from torch import Tensor
+from torch.optim import Optimizer
+
+from mental_accounts.policy.files import write_atomically
+
+FORMAT = 1
+KEPT = 2
+
+
+class CheckpointError(RuntimeError):
+    """No checkpoint that can be used."""
+
+
+@dataclass
+class Checkpoint:
+    """What a run needs to go on exactly where it was."""
+
+    tensors: dict[str, Tensor]
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
+    """Add a checkpoint; older ones than the last two go once it is whole."""
+    folder.mkdir(parents=True, exist_ok=True)
+    number = max((int(path.name) for path in _numbered(folder)), default=0) + 1
+    target = folder / f"{number:05d}"
+    target.mkdir()
+    try:
+        data = save({name: value.detach().cpu().contiguous() for name, value in checkpoint.tensors.items()})
+        header = {"format": FORMAT, "sha256": hashlib.sha256(data).hexdigest(), "state": checkpoint.state}
+        write_atomically(target / "tensors.safetensors", data)
+        write_atomically(target / "state.json", json.dumps(header).encode())
+    except BaseException:
+        shutil.rmtree(target, ignore_errors=True)
+        raise
+    for old in _numbered(folder)[:-KEPT]:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(old)
+
+
+def read_checkpoint(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
+    """The newest checkpoint that is whole; says which ones it passed over, and why. None where there was none."""
+    found = _numbered(folder) if folder.is_dir() else []
+    problems = []
+    for path in reversed(found):
+        try:
+            return _read(path)
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            problems.append(f"checkpoint {path} cannot be used: {error}")
+            say(f"{problems[-1]}; trying the one before")
+    if any((path / "state.json").exists() for path in found):
+        raise CheckpointError("; ".join(problems) + f"; delete {folder} to start the run anew")
+    return None
+
+
+def _read(path: Path) -> Checkpoint:
+    header = json.loads((path / "state.json").read_text())
+    if header["format"] != FORMAT:
+        raise ValueError(f"it has format {header['format']}, this version reads format {FORMAT}")
+    data = (path / "tensors.safetensors").read_bytes()
+    if hashlib.sha256(data).hexdigest() != header["sha256"]:
+        raise ValueError(f"tensors.safetensors is damaged or cut short ({len(data)} bytes)")
+    return Checkpoint(load(data), header["state"])
+
+
+def _numbered(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.is_dir() and path.name.isdigit())
+
+
+def optimizer_tensors(prefix: str, optimizer: Optimizer) -> dict[str, Tensor]:
+    """Every tensor of an optimiser's state by name; numbers beside them are configuration, not state."""
+    state = optimizer.state_dict()
+    found = {
+        f"{prefix}.state.{index}.{name}": value
+        for index, values in state["state"].items()
+        for name, value in values.items()
+    }
+    for number, group in enumerate(state["param_groups"]):
+        found |= {f"{prefix}.group.{number}.{name}": v for name, v in group.items() if isinstance(v, Tensor)}
+    return found
+
+
+def load_optimizer_tensors(prefix: str, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Back from `optimizer_tensors`."""
+    state = optimizer.state_dict()
+    state["state"] = {}
+    for name, value in tensors.items():
+        if name.startswith(f"{prefix}.state."):
+            index, key = name.removeprefix(f"{prefix}.state.").split(".", 1)
+            state["state"].setdefault(int(index), {})[key] = value
+        elif name.startswith(f"{prefix}.group."):
+            number, key = name.removeprefix(f"{prefix}.group.").split(".", 1)
+            state["param_groups"][int(number)][key] = value
+    optimizer.load_state_dict(state)

@@ -1,0 +1,69 @@
+"""Where metrics go beside metrics.jsonl: TensorBoard where it is installed, Weights & Biases or trackio when asked."""
+
+import importlib
+import importlib.util
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+Tracker = Literal["none", "wandb", "trackio"]
+
+
+class Logger(Protocol):
+    """Takes numbers by name."""
+
+    def log(self, metrics: Mapping[str, Any], step: int) -> None:
+        """One iteration."""
+        ...
+
+    def close(self) -> None:
+        """No more will come."""
+        ...
+
+
+class TensorBoardLogger:
+    """Event files in <run>/tensorboard."""
+
+    def __init__(self, folder: Path, first_step: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # only where it is installed
+
+        self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)
+
+    def log(self, metrics: Mapping[str, Any], step: int) -> None:
+        for name, value in _numbers(metrics).items():
+            self.writer.add_scalar(name, value, step)
+        self.writer.flush()
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class TrackerLogger:
+    """Weights & Biases or trackio, which share an interface."""
+
+    def __init__(self, name: Literal["wandb", "trackio"], run: str, config: Mapping[str, Any]) -> None:
+        if importlib.util.find_spec(name) is None:
+            raise ModuleNotFoundError(f"{name} is not installed; pip install 'mental-accounts[{name}]'")
+        self.module: Any = importlib.import_module(name)
+        self.module.init(project="mental-accounts", name=run, config=dict(config))
+
+    def log(self, metrics: Mapping[str, Any], step: int) -> None:
+        self.module.log(_numbers(metrics), step=step)
+
+    def close(self) -> None:
+        self.module.finish()
+
+
+def make_loggers(folder: Path, config: Mapping[str, Any], first_step: int, tracker: Tracker) -> list[Logger]:
+    """TensorBoard where it is installed, and the tracker that was asked for."""
+    loggers: list[Logger] = []
+    if importlib.util.find_spec("tensorboard") is not None:
+        loggers.append(TensorBoardLogger(folder, first_step))
+    if tracker != "none":
+        loggers.append(TrackerLogger(tracker, folder.name, config))
+    return loggers
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    return {k: float(v) for k, v in metrics.items() if isinstance(v, (int, float)) and math.isfinite(v)}

@@ -1,0 +1,63 @@
+"""Numbers about a policy: evaluation, and what its accounts do. docs/metrics.md defines each of them."""
+
+import numpy as np
+import torch
+
+from mental_accounts.accounts import drift_bound
+from mental_accounts.data.tasks import Task, normalised_score
+from mental_accounts.data.windows import Windows
+from mental_accounts.learning.rollout import Episode
+from mental_accounts.learning.update import policy_inputs
+from mental_accounts.policy import DecisionTransformer
+from mental_accounts.policy.attention import attention_of
+
+
+def evaluation_measures(episodes: list[Episode], task: Task | None) -> dict[str, float]:
+    """The paper's evaluation metrics, under the names of the ODT code (_gm: with the mean action)."""
+    returns = np.array([episode.total for episode in episodes])
+    lengths = np.array([len(episode) for episode in episodes], dtype=np.float64)
+    measures = {
+        "evaluation/return_mean_gm": float(returns.mean()),
+        "evaluation/return_std_gm": float(returns.std()),
+        "evaluation/return_vs_samples": float(returns.mean()),
+        "evaluation/length_mean_gm": float(lengths.mean()),
+        "evaluation/length_std_gm": float(lengths.std()),
+    }
+    if task is not None and task.expert_return is not None:
+        measures["evaluation/normalised_score"] = float(normalised_score(task, returns.mean()))
+    return measures
+
+
+def exploration_measures(episodes: list[Episode]) -> dict[str, float]:
+    """The paper's metrics of collected trajectories."""
+    return {
+        "aug_traj/return": float(np.mean([episode.total for episode in episodes])),
+        "aug_traj/length": float(np.mean([len(episode) for episode in episodes])),
+    }
+
+
+@torch.no_grad()
+def account_measures(policy: DecisionTransformer, windows: Windows) -> dict[str, float]:
+    """What the accounts hold and how far they move attention, on a batch of windows; nothing for other methods."""
+    if policy.accounts is None or windows.attractions is None or windows.codes is None:
+        return {}
+    present = windows.mask
+    attractions, codes = windows.attractions[present], windows.codes[present]
+    layers = attention_of(policy, **policy_inputs(windows, policy))
+    tokens = present.repeat_interleave(3, dim=1)[:, :-1]
+    drifts = []
+    for layer in layers:
+        rows = tokens if layer.logits.shape[-2] == tokens.shape[1] else present
+        drifts.append(layer.drift().transpose(1, 2)[rows].flatten())
+    drift = torch.cat(drifts)
+    largest = float(torch.stack([layer.bias.abs().max() for layer in layers]).max())
+    return {
+        "accounts/drift_mean": float(drift.mean()),
+        "accounts/drift_max": float(drift.max()),
+        "accounts/drift_bound": drift_bound(largest),
+        "accounts/bias_max": largest,
+        "accounts/codes_used": int(torch.unique(codes).numel()),
+        "accounts/attraction_min": float(attractions.min()),
+        "accounts/attraction_max": float(attractions.max()),
+        "accounts/beta": float(policy.accounts.scale().mean()),
+    }

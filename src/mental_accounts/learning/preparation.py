@@ -1,0 +1,150 @@
+"""What a run starts from: the environment, the offline data (or random episodes), the policy's configuration."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from mental_accounts.config import ModelConfig, PolicyConfig, TrainConfig
+from mental_accounts.data.tasks import Task, load_task
+from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.learning.rollout import Environment, Environments, Episode, play_randomly
+from mental_accounts.learning.run_folder import RunError
+from mental_accounts.learning.seeds import derive
+from mental_accounts.policy import action_spec_of, state_dim_of
+
+TABLE_RETURN_SCALE = 0.001
+DEFAULT_LONGEST = 1_000
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """All that training needs to begin."""
+
+    env_id: str
+    policy: PolicyConfig
+    data: Trajectories
+    """Offline trajectories, or the random episodes that stand in for them."""
+    task: Task | None
+    longest: int
+    """The most steps of an episode."""
+
+    def make_env(self, **kwargs: Any) -> Environment:
+        """One environment."""
+        return make_environment(self.env_id, **kwargs)
+
+
+def prepare(config: TrainConfig, on_step: Callable[[], None] = lambda: None) -> Preparation:
+    """Load or make everything that the configuration names; the same every time it is called."""
+    task, data = None, None
+    if config.task is not None:
+        task, data = load_task(config.task, config.data_steps, config.data_seed)
+        data = _discounted(data, config.model.gamma)
+    env_id = config.env_id or (None if task is None else task.env_id)
+    if env_id is None:
+        raise RunError(f"the data of {config.task} do not say which environment they belong to; give --env-id")
+    env = make_environment(env_id)
+    state_dim, action = state_dim_of(env.observation_space), action_spec_of(env.action_space)
+    longest = (env.spec.max_episode_steps if env.spec is not None else None) or DEFAULT_LONGEST
+    env.close()
+    if data is None:
+        envs = Environments(lambda: make_environment(env_id), config.random_episodes)
+        data = as_trajectories(play_randomly(envs, derive(config.seed, "random"), on_step), gamma=config.model.gamma)
+        envs.close()
+    data.action_spec = action
+    size = data.actions.shape[1] if data.actions.ndim == 2 else None
+    if data.observations.shape[1] != state_dim or size != (None if action.is_discrete else action.size):
+        raise RunError(
+            f"the data of {config.task} do not fit {env_id}: observations of size {data.observations.shape[1]} where "
+            f"the environment has {state_dim}, actions of size {size} where it has {action.size} ({action.kind})"
+        )
+    model = resolve_model(config.model, task, data)
+    shared = {name: getattr(model, name) for name in model.__dataclass_fields__}
+    policy = PolicyConfig(**shared, state_dim=state_dim, action=action, method=config.method)
+    return Preparation(env_id, policy, data, task, longest)
+
+
+def resolve_model(model: ModelConfig, task: Task | None, data: Trajectories) -> ModelConfig:
+    """Fill in the fields that follow the task."""
+    known = task is not None and task.expert_return is not None
+    scale = TABLE_RETURN_SCALE if known else 1.0 / max(float(data.returns.abs().max()), 1e-6)
+    context = model.context_length if task is None else min(task.eval_context_length, model.context_length)
+    embedding = True if task is None else task.timestep_embedding
+    return replace(
+        model,
+        return_scale=scale if model.return_scale is None else model.return_scale,
+        eval_context_length=context if model.eval_context_length is None else model.eval_context_length,
+        timestep_embedding=embedding if model.timestep_embedding is None else model.timestep_embedding,
+    )
+
+
+def _discounted(data: Trajectories, gamma: float) -> Trajectories:
+    """The same trajectories with returns-to-go discounted by gamma."""
+    if data.gamma == gamma:
+        return data
+    return Trajectories.from_steps(
+        data.observations,
+        data.actions,
+        data.rewards,
+        lengths=data.lengths,
+        terminated=data.terminated,
+        truncated=data.truncated,
+        gamma=gamma,
+        info=data.info,
+    )
+
+
+def make_environment(env_id: str, **kwargs: Any) -> Environment:
+    """gymnasium.make with an error that says what can be done."""
+    try:
+        return gymnasium.make(env_id, **kwargs)
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise RunError(
+            f"{env_id} needs a package: {error}; for MuJoCo: pip install 'mental-accounts[mujoco]'"
+        ) from error
+    except gymnasium.error.Error as error:
+        raise RunError(f"{env_id} cannot be made: {error}") from error
+
+
+def as_trajectories(episodes: list[Episode], gamma: float = 1.0) -> Trajectories:
+    """Episodes as a store."""
+    return Trajectories.from_steps(
+        np.concatenate([episode.observations for episode in episodes]),
+        np.concatenate([episode.actions for episode in episodes]),
+        np.concatenate([episode.rewards for episode in episodes]),
+        lengths=[len(episode) for episode in episodes],
+        terminated=[episode.terminated for episode in episodes],
+        truncated=[episode.truncated for episode in episodes],
+        gamma=gamma,
+        where="episodes",
+    )
+
+
+def as_episodes(store: Trajectories) -> list[Episode]:
+    """A store as episodes."""
+    return [
+        Episode(
+            trajectory.observations.cpu().numpy(),
+            trajectory.actions.cpu().numpy(),
+            trajectory.rewards.cpu().numpy(),
+            trajectory.terminated,
+            trajectory.truncated,
+        )
+        for trajectory in store
+    ]
+
+
+def choose_device(name: str) -> torch.device:
+    """The device that is meant: a GPU where there is one, for auto."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise RunError(f"device must be auto, cpu or cuda, got {name!r}") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise RunError("device cuda was asked for, but there is none; use --device cpu")
+    return device

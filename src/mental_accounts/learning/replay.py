@@ -1,0 +1,33 @@
+"""What online learning draws from: the best offline trajectories at first, then whatever was collected, by age."""
+
+from collections.abc import Sequence
+
+from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.learning.rollout import Episode
+
+
+class Replay:
+    """At most `size` trajectories; the oldest leave first. The offline data are not changed."""
+
+    def __init__(self, offline: Trajectories, size: int, longest: int) -> None:
+        """Room is made for `size` trajectories of up to `longest` steps, but never more than doubles the need."""
+        chosen = offline.best(size)
+        steps = int(offline.lengths[chosen].sum())
+        self.size = size
+        self.store = offline.select(chosen, capacity=max(steps, min(size * longest, 2 * steps)) + longest)
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def add(self, episodes: Sequence[Episode]) -> None:
+        """Take new trajectories in, and forget as many old ones as it takes."""
+        for episode in episodes:
+            self.store.append(
+                episode.observations,
+                episode.actions,
+                episode.rewards,
+                terminated=episode.terminated,
+                truncated=episode.truncated,
+            )
+            if len(self.store) > self.size:
+                self.store.evict(len(self.store) - self.size)

@@ -1,0 +1,165 @@
+"""Acting in environments: whole episodes, played in parallel, checked as they come in."""
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from mental_accounts.learning.seeds import derive
+from mental_accounts.policy import DecisionTransformer
+
+Array = NDArray[Any]
+Environment = gymnasium.Env[Any, Any]
+
+
+class BrokenEnvironmentError(RuntimeError):
+    """An environment that raised, or answered with something that is no number."""
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One whole episode of T steps."""
+
+    observations: Array  # (T, state): what was seen before each action
+    actions: Array  # (T, dim) or (T,), in the environment's units
+    rewards: Array  # (T,)
+    terminated: bool
+    truncated: bool
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def total(self) -> float:
+        """Its return."""
+        return float(self.rewards.sum(dtype=np.float64))
+
+
+class Environments:
+    """The same environment n times. Made once, used for every rollout of its kind."""
+
+    def __init__(self, make: Callable[[], Environment], n: int) -> None:
+        self.envs = [make() for _ in range(n)]
+
+    def __len__(self) -> int:
+        return len(self.envs)
+
+    def reset(self, i: int, seed: int) -> Array:
+        """Begin an episode in environment i."""
+        try:
+            observation, _ = self.envs[i].reset(seed=seed)
+        except Exception as error:
+            raise BrokenEnvironmentError(f"environment {i} raised in reset(seed={seed}): {error!r}") from error
+        return _checked_observation(observation, f"environment {i} at reset(seed={seed})")
+
+    def step(self, i: int, action: Array, t: int) -> tuple[Array, float, bool, bool]:
+        """One step of environment i; t is named in errors."""
+        try:
+            observation, reward, terminated, truncated, _ = self.envs[i].step(action)
+        except Exception as error:
+            raise BrokenEnvironmentError(
+                f"environment {i} raised in step {t} with action {action}: {error!r}"
+            ) from error
+        if not math.isfinite(float(reward)):
+            raise BrokenEnvironmentError(
+                f"environment {i} gave the reward {reward} in step {t}; rewards must be finite"
+            )
+        seen = _checked_observation(observation, f"environment {i} in step {t}")
+        return seen, float(reward), bool(terminated), bool(truncated)
+
+    def close(self) -> None:
+        """Close all of them."""
+        for env in self.envs:
+            env.close()
+
+
+def play(
+    policy: DecisionTransformer,
+    environments: Environments,
+    target_return: float,
+    seed: int,
+    *,
+    sample: bool,
+    precision: AbstractContextManager[Any] | None = None,
+    on_step: Callable[[], None] = lambda: None,
+) -> list[Episode]:
+    """One episode in every environment, together: with sampled actions (exploration) or mean ones (evaluation).
+
+    Everything random follows from `seed`. `on_step` is called before each step of all environments; it may raise.
+    """
+    n = len(environments)
+    generator = torch.Generator(policy.device).manual_seed(derive(seed, "actions"))
+    observations = np.stack([environments.reset(i, derive(seed, "environment", i)) for i in range(n)])
+    context = policy.context(n, target_return)
+    logs: list[_Log] = [_Log() for _ in range(n)]
+    over = np.zeros(n, dtype=bool)
+    t = 0
+    with precision or nullcontext():
+        while not over.all():
+            on_step()
+            actions = policy.act(observations, context, sample=sample, generator=generator)
+            rewards, ended = np.zeros(n, dtype=np.float32), over.copy()
+            for i in map(int, np.flatnonzero(~over)):
+                seen, rewards[i], terminated, truncated = environments.step(i, actions[i], t)
+                logs[i].add(observations[i], actions[i], rewards[i], terminated, truncated)
+                observations[i] = seen
+                ended[i] = terminated or truncated
+            context.record(rewards, ended)
+            over |= ended
+            t += 1
+    return [log.episode() for log in logs]
+
+
+def play_randomly(environments: Environments, seed: int, on_step: Callable[[], None] = lambda: None) -> list[Episode]:
+    """One episode of uniformly random actions in every environment."""
+    episodes = []
+    for i, env in enumerate(environments.envs):
+        space = env.action_space
+        space.seed(derive(seed, "actions", i))
+        observation, log, t, over = environments.reset(i, derive(seed, "environment", i)), _Log(), 0, False
+        while not over:
+            on_step()
+            action = np.asarray(space.sample())
+            seen, reward, terminated, truncated = environments.step(i, action, t)
+            log.add(observation, action, reward, terminated, truncated)
+            observation, t, over = seen, t + 1, terminated or truncated
+        episodes.append(log.episode())
+    return episodes
+
+
+class _Log:
+    """An episode in the making."""
+
+    def __init__(self) -> None:
+        self.observations: list[Array] = []
+        self.actions: list[Array] = []
+        self.rewards: list[float] = []
+        self.terminated = self.truncated = False
+
+    def add(self, observation: Array, action: Array, reward: float, terminated: bool, truncated: bool) -> None:
+        self.observations.append(observation.copy())
+        self.actions.append(action.copy())
+        self.rewards.append(reward)
+        self.terminated, self.truncated = terminated, truncated
+
+    def episode(self) -> Episode:
+        return Episode(
+            np.stack(self.observations).astype(np.float32),
+            np.stack(self.actions),
+            np.array(self.rewards, dtype=np.float32),
+            self.terminated,
+            self.truncated and not self.terminated,
+        )
+
+
+def _checked_observation(observation: Any, where: str) -> Array:
+    seen = np.asarray(observation, dtype=np.float32)
+    if not np.isfinite(seen).all():
+        raise BrokenEnvironmentError(f"{where} gave an observation that is not finite: {seen}")
+    return seen

@@ -1,0 +1,147 @@
+"""The folder of a run: what was asked for, what came of it, and a lock so that one process at a time writes it.
+
+config.json      the configuration, with versions, hardware and git commit
+metrics.jsonl    one line per iteration
+checkpoint/      to go on from
+trajectories/    what was collected online
+policy/          the policy as it stands, for DecisionTransformer.load
+summary.json     the last and the best evaluation; written when the run is finished
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mental_accounts.config import TrainConfig
+from mental_accounts.policy.files import write_atomically
+
+PACKAGES = ("mental-accounts", "torch", "numpy", "gymnasium", "mujoco")
+
+
+class RunError(RuntimeError):
+    """A run folder that cannot be used as asked; the message says what to do."""
+
+
+class RunFolder:
+    """A run on disk."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def is_run(self) -> bool:
+        """Whether a run was started here."""
+        return (self.path / "config.json").is_file()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run came to its end."""
+        return (self.path / "summary.json").is_file()
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Only one process may write a run; the lock goes with its process, however that ends."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read().strip() or "another process"
+                raise RunError(
+                    f"{self.path} is being written by {holder}; wait for it, or choose another --run"
+                ) from None
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {platform.node()}")
+            file.flush()
+            yield
+
+    def write_config(self, config: TrainConfig, command: list[str]) -> None:
+        """Say what this run is; a folder with another run in it is refused."""
+        path = self.path / "config.json"
+        if path.exists():
+            theirs = self.read_config()
+            if theirs != config:
+                changed = [k for k, v in config.to_dict().items() if theirs.to_dict()[k] != v]
+                raise RunError(
+                    f"{self.path} holds a run with another configuration (different: {', '.join(changed)}); "
+                    "choose another --run, or delete it"
+                )
+            return
+        content = {"config": config.to_dict(), "command": command, **surroundings()}
+        write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
+
+    def read_config(self) -> TrainConfig:
+        """The configuration of the run."""
+        path = self.path / "config.json"
+        if not path.is_file():
+            raise RunError(f"{self.path} holds no run: config.json is missing")
+        try:
+            return TrainConfig.from_dict(json.loads(path.read_text())["config"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise RunError(f"{path} cannot be read: {error}") from error
+
+    def keep_metrics(self, lines: int) -> None:
+        """Forget what was logged after the checkpoint that the run goes on from."""
+        path = self.path / "metrics.jsonl"
+        kept = path.read_text().splitlines(keepends=True)[:lines] if path.exists() else []
+        if len(kept) < lines:
+            raise RunError(f"{path} has {len(kept)} whole lines, but the checkpoint was written after {lines}")
+        write_atomically(path, "".join(kept).encode())
+
+    def add_metrics(self, line: Mapping[str, Any]) -> None:
+        """One more line."""
+        with (self.path / "metrics.jsonl").open("a") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All whole lines so far; a last one cut short by a crash is left out."""
+        path = self.path / "metrics.jsonl"
+        found = []
+        for text in path.read_text().splitlines() if path.exists() else []:
+            with contextlib.suppress(ValueError):
+                found.append(json.loads(text))
+        return found
+
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
+        """The end of the run."""
+        write_atomically(self.path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
+
+
+def surroundings() -> dict[str, Any]:
+    """Versions, hardware and the git commit that made a result."""
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    hardware = {"machine": platform.machine(), "system": platform.system(), "cpus": os.cpu_count()}
+    if torch.cuda.is_available():
+        hardware["gpu"] = torch.cuda.get_device_name()
+    return {"versions": versions, "hardware": hardware, "git_commit": _git_commit(), "argv": sys.argv}
+
+
+def _git_commit() -> str | None:
+    """The commit of the package's own checkout, where it is one."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+        return done.stdout.strip()
+    return None

@@ -1,0 +1,323 @@
+"""A run: pretraining on offline windows, then online iterations of exploring and learning. Can be killed at any time.
+
+Everything random in iteration n follows from the run's seed and n; what an iteration has done so far is part of the
+checkpoint. So a run that is killed and resumed ends with the same numbers as one that is not.
+"""
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from types import FrameType
+from typing import Any
+
+import torch
+
+from mental_accounts.config import TrainConfig
+from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.data.windows import Windows, WindowSampler
+from mental_accounts.learning.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from mental_accounts.learning.loggers import Logger, Tracker, make_loggers
+from mental_accounts.learning.measures import account_measures, evaluation_measures, exploration_measures
+from mental_accounts.learning.preparation import Preparation, as_episodes, as_trajectories, choose_device, prepare
+from mental_accounts.learning.replay import Replay
+from mental_accounts.learning.rollout import Environments, Episode, play
+from mental_accounts.learning.run_folder import RunFolder
+from mental_accounts.learning.seeds import derive
+from mental_accounts.learning.update import Updater
+from mental_accounts.learning.view import SilentView, View
+from mental_accounts.policy import DecisionTransformer, autocast
+
+MEASURED_WINDOWS = 32
+
+
+class InterruptedRunError(RuntimeError):
+    """The run was stopped by a signal, after a checkpoint."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
+        self.signal_number = signal_number
+
+
+@dataclass
+class Progress:
+    """Where a run stands; plain JSON values, saved with every checkpoint."""
+
+    iteration: int = 0
+    """Iterations that are over; the next one has this number."""
+    explored: dict[str, float] | None = None
+    """Metrics of this iteration's exploration, once it has been done."""
+    update: int = 0
+    """Updates made in this iteration."""
+    updates: int = 0
+    """Updates made in all."""
+    env_steps: int = 0
+    """Online environment steps in all, without evaluation."""
+    best_return: float | None = None
+    """The best mean evaluation return so far."""
+    best_iteration: int | None = None
+    files: list[str] = field(default_factory=list)
+    """Files of trajectories collected so far, oldest first."""
+    seconds: float = 0.0
+    """Wall time so far."""
+
+
+class Trainer:
+    """One run in one folder."""
+
+    def __init__(
+        self, config: TrainConfig, folder: RunFolder, view: View | None = None, tracker: Tracker = "none"
+    ) -> None:
+        self.config, self.folder, self.view, self.tracker = config, folder, view or SilentView(), tracker
+        self.device = choose_device(config.device)
+        self.progress = Progress()
+        self._signal: int | None = None
+        self._unsaved: list[Episode] = []
+
+    def run(self) -> DecisionTransformer:
+        """Start, or go on; the policy as it is at the end."""
+        with self.folder.locked(), self.view, self._signals():
+            if self.folder.is_finished:
+                self.view.say(f"{self.folder.path} is finished already")
+                return DecisionTransformer.load(self.folder.path / "policy", self.device)
+            self._begun = time.monotonic()
+            self._set_up()
+            loggers = make_loggers(self.folder.path, self.config.to_dict(), self.progress.iteration, self.tracker)
+            try:
+                while self.progress.iteration < self.total_iterations:
+                    self._iterate(loggers)
+            except InterruptedRunError:
+                self._write_checkpoint()
+                raise
+            finally:
+                for logger in loggers:
+                    logger.close()
+                self.explorers.close()
+                self.evaluators.close()
+            self._write_checkpoint()
+            self.folder.write_summary(self._summary())
+        return self.policy
+
+    @property
+    def total_iterations(self) -> int:
+        """Iterations of pretraining and online learning together."""
+        return self.config.pretrain_iterations + self.config.online_iterations
+
+    # Setting up.
+
+    def _set_up(self) -> None:
+        config = self.config
+        self.view.stage("loading", 1)
+        self.prepared: Preparation = prepare(config, self._breathe)
+        torch.manual_seed(derive(config.seed, "weights"))
+        self.policy = DecisionTransformer(self.prepared.policy)
+        data = self.prepared.data
+        self.policy.fit_normalisation(data.observations, data.actions, data.rewards, derive(config.seed, "fit"))
+        self.policy.to(self.device)
+        self.updater = Updater(self.policy, config)
+        self.offline = data.to(self.device)
+        if self.policy.accounts is not None:
+            accounts = self.policy.accounts
+            self.offline.annotate(accounts.codebook, accounts.rule, accounts.transform, self.policy.actions.to_unit)
+        self.replay = Replay(self.offline, config.replay_size, self.prepared.longest)
+        self.generator = torch.Generator(self.device)
+        self.explorers = Environments(self.prepared.make_env, config.episodes_per_iteration)
+        self.evaluators = Environments(self.prepared.make_env, config.eval_episodes)
+        checkpoint = read_checkpoint(self.folder.path / "checkpoint", self.view.say)
+        if checkpoint is None:
+            self.folder.keep_metrics(0)
+        else:
+            self._restore(checkpoint)
+        self._checkpointed = time.monotonic()
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
+        self.progress = Progress(**checkpoint.state)
+        self.updater.load_tensors(checkpoint.tensors)
+        for name in self.progress.files:
+            store = Trajectories.load(self.folder.path / "trajectories" / name)
+            self.replay.add(as_episodes(store))
+        self.generator.set_state(checkpoint.tensors["generator.windows"])
+        torch.set_rng_state(checkpoint.tensors["generator.cpu"])
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(checkpoint.tensors["generator.cuda"], self.device)
+        self.folder.keep_metrics(self.progress.iteration)
+        self.view.say(f"going on after iteration {self.progress.iteration}, {self.progress.updates} updates")
+        self._begun = time.monotonic() - self.progress.seconds
+
+    # One iteration.
+
+    def _iterate(self, loggers: list[Logger]) -> None:
+        progress, config = self.progress, self.config
+        number = progress.iteration
+        online = number >= config.pretrain_iterations
+        begun = time.monotonic()
+        if progress.update == 0 and progress.explored is None:
+            torch.manual_seed(derive(config.seed, "dropout", number))
+            self.generator.manual_seed(derive(config.seed, "windows", number))
+        if online and progress.explored is None:
+            self._explore(number)
+        explored = time.monotonic()
+        updates = config.updates_per_iteration if online else config.updates_per_pretrain_iteration
+        store = self.replay.store if online else self.offline
+        self._learn(store, updates, f"{'online' if online else 'pretrain'} {number + 1}/{self.total_iterations}")
+        learned = time.monotonic()
+        self.updater.check()
+        line: dict[str, Any] = {"iteration": number + 1, "phase": "online" if online else "pretrain"}
+        line |= {"updates": progress.updates, "env_steps": progress.env_steps} | (progress.explored or {})
+        if self._evaluation_is_due(
+            number, online
+        ):  # may still be interrupted: nothing of the iteration is spent before
+            line |= self._evaluate(number)
+        line["best_return"] = progress.best_return
+        line |= self.updater.drain(progress.update)
+        line |= account_measures(self.policy, self._measured_windows(store, number))
+        now = time.monotonic()
+        line |= {
+            "time/total": now - self._begun,
+            "time/iteration": now - begun,
+            "time/exploration": explored - begun,
+            "time/training": learned - explored,
+            "time/evaluation": now - learned,
+            "time/updates_per_second": updates / max(learned - explored, 1e-9),
+        }
+        self.folder.add_metrics(line)
+        progress.iteration, progress.update, progress.explored = number + 1, 0, None
+        for logger in loggers:
+            logger.log(line, number + 1)
+        self.view.metrics(line)
+        self._checkpoint_in_time()
+
+    def _explore(self, number: int) -> None:
+        target = self.config.exploration_return
+        task = self.prepared.task
+        if target is None and task is not None:
+            target = task.exploration_return
+        if target is None:
+            returns = self.replay.store.returns
+            target = float(returns.max() + returns.std(correction=0))
+        self.view.stage(f"exploring, iteration {number + 1}", self.prepared.longest)
+        episodes = self._play(self.explorers, target, derive(self.config.seed, "explore", number), sample=True)
+        self.replay.add(episodes)
+        self._unsaved += episodes
+        self.progress.env_steps += sum(len(episode) for episode in episodes)
+        self.progress.explored = exploration_measures(episodes)
+
+    def _learn(self, store: Trajectories, updates: int, stage: str) -> None:
+        scope = self.prepared.policy.accounts.account_scope
+        sampler = WindowSampler(
+            store, self.config.batch_size, self.prepared.policy.context_length, self.generator, scope
+        )
+        self.view.stage(stage, updates, self.progress.update)
+        while self.progress.update < updates:
+            self._breathe()
+            self.updater.update(sampler())
+            self.progress.update += 1
+            self.progress.updates += 1
+            self.view.advance()
+            self._checkpoint_in_time()
+
+    def _evaluation_is_due(self, number: int, online: bool) -> bool:
+        config = self.config
+        if online:
+            done = number + 1 - config.pretrain_iterations
+            return done % config.eval_every == 0 or done == config.online_iterations
+        every = config.pretrain_eval_every
+        return every > 0 and ((number + 1) % every == 0 or number + 1 == config.pretrain_iterations)
+
+    def _evaluate(self, number: int) -> dict[str, float]:
+        self.view.stage(f"evaluating, iteration {number + 1}", self.prepared.longest)
+        seed = derive(self.config.seed, "evaluate", number)
+        episodes = self._play(self.evaluators, self.evaluation_target(), seed, sample=False)
+        measures = evaluation_measures(episodes, self.prepared.task)
+        mean = measures["evaluation/return_mean_gm"]
+        if self.progress.best_return is None or mean > self.progress.best_return:
+            self.progress.best_return, self.progress.best_iteration = mean, number + 1
+        return measures
+
+    def evaluation_target(self) -> float:
+        """The return that is asked for in evaluation."""
+        if self.config.target_return is not None:
+            return self.config.target_return
+        if self.prepared.task is not None and self.prepared.task.target_return is not None:
+            return self.prepared.task.target_return
+        return float(self.replay.store.returns.max())
+
+    def _play(self, environments: Environments, target: float, seed: int, *, sample: bool) -> list[Episode]:
+        def on_step() -> None:
+            self._breathe()
+            self.view.advance()
+
+        precision = autocast(self.device, self.config.precision)
+        return play(self.policy, environments, target, seed, sample=sample, precision=precision, on_step=on_step)
+
+    def _measured_windows(self, store: Trajectories, number: int) -> Windows:
+        generator = torch.Generator(self.device).manual_seed(derive(self.config.seed, "measure", number))
+        policy = self.prepared.policy
+        return WindowSampler(store, MEASURED_WINDOWS, policy.context_length, generator, policy.accounts.account_scope)()
+
+    # Stopping and saving.
+
+    def _breathe(self) -> None:
+        if self._signal is not None:
+            raise InterruptedRunError(self._signal)
+
+    @contextlib.contextmanager
+    def _signals(self) -> Iterator[None]:
+        """SIGINT and SIGTERM are noted, and heeded at the next place where the run can stop."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def note(number: int, _: FrameType | None) -> None:
+            self._signal = number
+
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _checkpoint_in_time(self) -> None:
+        if time.monotonic() - self._checkpointed >= self.config.checkpoint_seconds:
+            self._write_checkpoint()
+
+    def _write_checkpoint(self) -> None:
+        """Save everything. Weights that are no numbers are never saved over good ones."""
+        if not hasattr(self, "updater"):
+            return
+        self.updater.check()
+        if self._unsaved:
+            name = f"{len(self.progress.files):05d}.safetensors"
+            as_trajectories(self._unsaved).save(self.folder.path / "trajectories" / name)
+            self.progress.files.append(name)
+            self._unsaved = []
+        self.progress.seconds = time.monotonic() - self._begun
+        tensors = self.updater.tensors()
+        tensors["generator.windows"] = self.generator.get_state()
+        tensors["generator.cpu"] = torch.get_rng_state()
+        if self.device.type == "cuda":
+            tensors["generator.cuda"] = torch.cuda.get_rng_state(self.device)
+        write_checkpoint(self.folder.path / "checkpoint", Checkpoint(tensors, asdict(self.progress)))
+        self.policy.save(self.folder.path / "policy")
+        self._checkpointed = time.monotonic()
+
+    def _summary(self) -> dict[str, Any]:
+        evaluated = [line for line in self.folder.read_metrics() if "evaluation/return_mean_gm" in line]
+        return {
+            "task": self.config.task,
+            "env_id": self.prepared.env_id,
+            "method": self.config.method,
+            "seed": self.config.seed,
+            "iterations": self.progress.iteration,
+            "updates": self.progress.updates,
+            "env_steps": self.progress.env_steps,
+            "seconds": time.monotonic() - self._begun,
+            "last_return": evaluated[-1]["evaluation/return_mean_gm"] if evaluated else None,
+            "best_return": self.progress.best_return,
+            "best_iteration": self.progress.best_iteration,
+            "normalised_score": evaluated[-1].get("evaluation/normalised_score") if evaluated else None,
+            "data": self.prepared.data.statistics().summary(),
+        }

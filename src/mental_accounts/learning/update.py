@@ -1,0 +1,115 @@
+"""One update of a policy: windows -> losses -> a step of the weights, then a step of λ.
+
+Losses are summed on the device and read once per iteration.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from mental_accounts.config import TrainConfig
+from mental_accounts.data.windows import Windows
+from mental_accounts.learning.checkpoint import load_optimizer_tensors, optimizer_tensors
+from mental_accounts.learning.objective import Objective
+from mental_accounts.learning.optimizers import WarmUp, clip_gradients, make_optimizer
+from mental_accounts.policy import DecisionTransformer, autocast
+
+SUMMED = ("loss", "loss_square", "nll", "entropy", "gradient_norm")
+
+
+class DivergenceError(RuntimeError):
+    """A loss that is no number any more."""
+
+
+class Updater:
+    """Policy, objective and optimisers, and what their updates came to."""
+
+    def __init__(self, policy: DecisionTransformer, config: TrainConfig) -> None:
+        device = policy.device
+        self.policy, self.config = policy, config
+        self.objective = Objective(policy.config, config.initial_lambda, config.target_entropy).to(device)
+        self.optimizer = make_optimizer(config.optimizer, policy.parameters(), config.lr, config.weight_decay, device)
+        self.warm_up = WarmUp(self.optimizer, config.warmup_updates)
+        self.lambda_optimizer = torch.optim.Adam(
+            [self.objective.log_lambda], lr=config.lambda_lr, capturable=device.type == "cuda"
+        )
+        self.sums = torch.zeros(len(SUMMED), dtype=torch.float64, device=device)
+
+    def update(self, windows: Windows) -> None:
+        """One update."""
+        self.policy.train()
+        with autocast(self.policy.device, self.config.precision):
+            predicted = self.policy(**policy_inputs(windows, self.policy))
+        losses = self.objective(predicted, self.policy.actions.to_unit(windows.actions), windows.mask)
+        self.optimizer.zero_grad(set_to_none=True)
+        losses.loss.backward()
+        norm = clip_gradients(self.policy.parameters(), self.config.grad_clip)
+        self.optimizer.step()
+        self.warm_up.advance()
+        if self.objective.constrained:
+            self.lambda_optimizer.zero_grad(set_to_none=True)
+            self.objective.lambda_loss(losses.entropy).backward()
+            self.lambda_optimizer.step()
+        loss = losses.loss.detach()
+        self.sums += torch.stack([loss, loss.square(), losses.nll.detach(), losses.entropy.detach(), norm])
+
+    def check(self) -> None:
+        """Refuse to go on (or to save) once a loss was no number."""
+        if not bool(torch.isfinite(self.sums).all()):
+            raise DivergenceError(
+                "the loss is not finite any more: training diverged; lower --lr, lengthen --warmup-updates, or use "
+                "--precision float32"
+            )
+
+    def drain(self, updates: int) -> dict[str, float]:
+        """The means over the updates since the last call, as metrics."""
+        self.check()
+        if updates == 0:
+            return {}
+        loss, square, nll, entropy, norm = (self.sums / updates).tolist()
+        self.sums.zero_()
+        return {
+            "training/loss_mean": loss,
+            "training/loss_std": math.sqrt(max(square - loss * loss, 0.0)),
+            "training/nll": nll,
+            "training/entropy": entropy,
+            "training/gradient_norm": norm,
+            "training/lambda": float(self.objective.multiplier.detach()),
+            "training/lr": float(self.optimizer.param_groups[0]["lr"]),
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything that has to be saved, by name."""
+        found = {f"policy.{name}": value for name, value in self.policy.state_dict().items()}
+        found |= {f"objective.{name}": value for name, value in self.objective.state_dict().items()}
+        found |= optimizer_tensors("optimizer", self.optimizer)
+        found |= optimizer_tensors("lambda_optimizer", self.lambda_optimizer)
+        return found | {"warm_up.updates": self.warm_up.updates, "sums": self.sums}
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Back from `tensors`."""
+        self.policy.load_state_dict(_part(tensors, "policy."))
+        self.objective.load_state_dict(_part(tensors, "objective."))
+        load_optimizer_tensors("optimizer", self.optimizer, tensors)
+        load_optimizer_tensors("lambda_optimizer", self.lambda_optimizer, tensors)
+        self.warm_up.load_state_dict({"updates": tensors["warm_up.updates"]})
+        self.sums.copy_(tensors["sums"])
+
+
+def policy_inputs(windows: Windows, policy: DecisionTransformer) -> dict[str, Tensor | None]:
+    """What a policy reads of windows."""
+    inputs: dict[str, Tensor | None] = {
+        "observations": windows.observations,
+        "actions": windows.actions,
+        "returns_to_go": windows.returns_to_go,
+        "timesteps": windows.timesteps,
+        "mask": windows.mask,
+    }
+    if policy.accounts is not None:
+        inputs |= {"attractions": windows.attractions, "codes": windows.codes}
+    return inputs
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,56 @@
+"""Looking inside: the attention logits of every layer as a forward computes them, apart from the bias they get."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mental_accounts.accounts import attention_drift, range_drift_bound
+from mental_accounts.policy.decision_transformer import DecisionTransformer
+from mental_accounts.policy.transformer import Attention
+
+
+@dataclass(frozen=True)
+class LayerAttention:
+    """One layer. Rows are its asking tokens: all 3K - 1, in the last layer the K states."""
+
+    logits: Tensor  # (B, heads, rows, S), -inf where a row may not look
+    bias: Tensor  # (B, heads or 1, rows, S), 0 where a row may not look
+
+    def drift(self) -> Tensor:
+        """How far the bias moves each row's attention, (B, heads, rows)."""
+        return attention_drift(self.logits, self.bias)
+
+    def bound(self) -> Tensor:
+        """The sharp bound on the drift of each row, (B, heads or 1, rows)."""
+        return range_drift_bound(self.bias)
+
+
+@torch.no_grad()
+def attention_of(policy: DecisionTransformer, **window: Tensor | None) -> list[LayerAttention]:
+    """The attention of every layer for a window (the arguments of a forward), without dropout."""
+    layers: list[LayerAttention] = []
+
+    def look(module: Attention, inputs: tuple[Any, ...]) -> None:
+        asking, tokens, mask = inputs
+        B, rows, hidden = asking.shape
+        d = hidden // module.heads
+        q = module.query(asking).view(B, rows, module.heads, d).transpose(1, 2)
+        k = module.key_value(tokens)[..., :hidden].view(B, -1, module.heads, d).transpose(1, 2)
+        hidden_from = mask == -math.inf
+        logits = (q @ k.transpose(-1, -2) / math.sqrt(d)).float().masked_fill(hidden_from, -math.inf)
+        layers.append(LayerAttention(logits, mask.masked_fill(hidden_from, 0.0)))
+
+    parts = [part for part in policy.modules() if isinstance(part, Attention)]
+    hooks = [part.register_forward_pre_hook(look) for part in parts]
+    was_training = policy.training
+    try:
+        policy.eval()
+        policy(**window)
+    finally:
+        policy.train(was_training)
+        for hook in hooks:
+            hook.remove()
+    return layers
