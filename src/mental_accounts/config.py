@@ -42,6 +42,8 @@ class ActionSpec:
                     raise ValueError(
                         f"action bounds must be finite with low < high, got [{low}, {high}] in dimension {d}"
                     )
+            for name in ("low", "high"):  # plain numbers, whatever came: they are saved as JSON
+                object.__setattr__(self, name, tuple(float(bound) for bound in getattr(self, name)))
 
     @property
     def is_discrete(self) -> bool:
@@ -140,7 +142,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         for name in ("hidden", "layers", "heads", "context_length", "max_timestep"):
-            check_count(name, getattr(self, name), 1)
+            object.__setattr__(self, name, check_count(name, getattr(self, name), 1))
         if self.inner is not None:
             check_count("inner", self.inner, 1)
         if self.hidden % self.heads:
@@ -167,7 +169,8 @@ class PolicyConfig(ModelConfig):
     action: ActionSpec
     """The action space."""
     method: Method = "ewa-vq-odt"
-    """dt: deterministic actions. odt: a distribution over actions. ewa-vq-odt: odt with mental accounts."""
+    """dt: supervised learning alone, of deterministic actions (or categorical ones, where actions are discrete).
+    odt: a distribution over actions with an entropy constraint. ewa-vq-odt: odt with mental accounts."""
     timestep_embedding: bool = True
     """Whether tokens carry an embedding of the absolute timestep."""
     return_scale: float = 0.001
@@ -313,7 +316,7 @@ _LEAST = {
 def config_from_dict(cls: type[Config], values: Mapping[str, Any], path: str = "") -> Config:
     """Build a (nested) config dataclass from plain values; errors name the field."""
     if not isinstance(values, Mapping):
-        raise TypeError(f"{path or cls.__name__} must be a table of fields, got {type(values).__name__}")
+        raise TypeError(f"{path.rstrip('.') or cls.__name__} must be a table of fields, got {type(values).__name__}")
     assert is_dataclass(cls)
     known = {item.name for item in fields(cls)}
     unknown = sorted(set(values) - known)

@@ -30,6 +30,8 @@ def make_policy(config: PolicyConfig, seed: int = 0, dtype: torch.dtype = torch.
     """A policy with weights large enough that everything in it matters."""
     torch.manual_seed(seed)
     policy = DecisionTransformer(config)
+    if policy.accounts is not None and config.accounts.codebook == "kmeans" and not config.action.is_discrete:
+        policy.accounts.codebook.centers.uniform_(-1, 1)
     with torch.no_grad():
         for parameter in policy.parameters():
             if parameter.ndim > 1:

@@ -15,6 +15,7 @@ ACCOUNTS = [
     {"beta": 1.0, "read": "then"},
     {"beta": 1.0, "read": "now"},
     {"beta": 1.0, "codebook": "product", "read": "now"},
+    {"beta": 1.0, "codebook": "product", "groups": 1},
     {"beta": 1.0, "rule": "canonical", "read": "now"},
     {"beta": 0.5, "beta_per": "layer-head", "beta_learned": True, "bias_clip": 0.4},
 ]
@@ -160,6 +161,17 @@ def test_acting_needs_recording_and_the_right_shapes() -> None:
         policy.act(np.zeros((2, 4)), context)
     with pytest.raises(ValueError, match="target_return must be finite"):
         policy.context(2, float("nan"))
+    with pytest.raises(ValueError, match="one for each of 3 environments"):
+        policy.context(3, [1.0, 2.0])
+    context = policy.train().context(2, 10.0)
+    with pytest.raises(ValueError, match=r"observations\[1, 0\] is nan"):
+        policy.act(np.array([[0.0, 0, 0], [np.nan, 0, 0]]), context)
+    assert policy.training
+    policy.act(np.zeros((2, 3)), context)
+    with pytest.raises(ValueError, match=r"rewards\[0\] is inf"):
+        context.record(np.array([np.inf, 0.0]), np.zeros(2, dtype=bool))
+    assert context.return_now.tolist() == [10.0, 10.0]
+    context.record(np.zeros(2), np.zeros(2, dtype=bool))
     with pytest.raises(ValueError, match="num_envs must be at least 1"):
         policy.context(0, 1.0)
 
@@ -184,14 +196,29 @@ def test_bad_windows_name_the_field() -> None:
         ({"actions": torch.zeros(2, 6, 3)}, r"action.size = 2\), got \(2, 6, 3\)"),
         ({"returns_to_go": torch.zeros(2, 5)}, "returns_to_go must have shape"),
         ({"timesteps": torch.zeros(2, 5)}, "timesteps must have shape"),
-        ({"attractions": None}, "attractions must be given for method ewa-vq-odt"),
+        ({"attractions": None}, r"attractions \(and codes\) must be given for method ewa-vq-odt"),
+        ({"attractions": torch.zeros(2, 6, 5)}, r"shape \(2, 6\), got \(\(2, 6, 5\)"),
+        ({"mask": torch.ones(2, 6)}, "mask must be bool"),
+        ({"mask": torch.tensor([[True] * 5 + [False]] * 2)}, r"padding .* on the left"),
     ]
     for change, message in cases:
         with pytest.raises(ValueError, match=message):
             policy(**window | change)
     longer = {name: value.repeat_interleave(2, dim=1) for name, value in window.items()}
-    with pytest.raises(ValueError, match="at most context_length = 6 steps, got 12"):
+    with pytest.raises(ValueError, match="1 to context_length = 6 steps, got 12"):
         policy(**longer)
     now = make_policy(tiny({"read": "now"}))
     with pytest.raises(ValueError, match="codes are needed to read accounts now"):
         now(**make_window(now, 2, 6) | {"codes": None})
+
+
+def test_normalisation_is_fitted_on_whole_data_or_refused() -> None:
+    policy = DecisionTransformer(tiny({"codebook": "kmeans", "num_codes": 4}))
+    with pytest.raises(ValueError, match="has no centres yet: fit it"):
+        policy.accounts.codebook.route(torch.zeros(1, 2))
+    actions = random_actions(policy.config, 20)
+    for observations, rewards in [(torch.randn(20, 1), torch.randn(20)), (torch.randn(20, 3), torch.randn(19))]:
+        with pytest.raises(ValueError, match="state_dim = 3"):
+            policy.fit_normalisation(observations, actions, rewards)
+    policy.fit_normalisation(torch.randn(20, 3), actions, torch.randn(20))
+    assert len(policy.accounts.codebook.route(torch.zeros(1, 2))) == 1

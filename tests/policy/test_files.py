@@ -71,13 +71,17 @@ def test_damaged_folders_are_refused_and_say_why(tmp_path: Path) -> None:
     header.write_text(good_header[:50])
     refused("is not JSON")
     header.write_text("[]")
-    refused("lacks the field")
+    refused("must hold a table of fields, got list")
+    header.write_text("{}")
+    refused("lacks the field format")
     for path, value, match in [
         (("format",), 99, "format 99, this version reads format 1"),
         (("config", "hidden"), "8", "config: hidden must be int, got '8'"),
         (("config", "colour"), 1, "has no field colour"),
         (("config", "accounts", "phi"), 2.0, r"phi must be in \(0, 1\)"),
         (("config", "state_dim"), 4, r"state_mean must have shape \(4,\), got \(3,\)"),
+        (("config", "hidden"), 2**40, r"embed_return\.weight must have shape \(1099511627776, 1\)"),
+        (("config", "action"), None, "config: action must be a table of fields, got NoneType"),
         (("config", "layers"), 3, r"weights of transformer\.blocks\.2.* got nothing"),
         (("config", "layers"), 1, r"are not part of a ewa-vq-odt policy"),
         (("config", "method"), "dqn", "method must be one of"),
@@ -141,7 +145,8 @@ def test_actions_are_rescaled_on_the_way_in_and_out() -> None:
 
 def test_a_policy_acts_in_real_environments(tmp_path: Path) -> None:
     for env_id in ("Pendulum-v1", "CartPole-v1"):
-        envs = gymnasium.make_vec(env_id, num_envs=3, vectorization_mode="sync")
+        same_step = {"autoreset_mode": gymnasium.vector.AutoresetMode.SAME_STEP}
+        envs = gymnasium.make_vec(env_id, num_envs=3, vectorization_mode="sync", vector_kwargs=same_step)
         config = PolicyConfig(
             state_dim=state_dim_of(envs.single_observation_space),
             action=action_spec_of(envs.single_action_space),

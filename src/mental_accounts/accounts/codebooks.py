@@ -28,7 +28,8 @@ class Codebook(FullPrecisionModule):
     kind: ClassVar[str]
     dim: int
     num_codes: int
-    codes_per_action: int = 1
+    code_shape: tuple[int, ...] = ()
+    """The shape of one action's codes: (), or (groups,) for a product codebook."""
     centers: Tensor | None
     """The action that each code stands for, (num_codes, dim); None for a grid of more than 2**22 cells."""
 
@@ -171,7 +172,7 @@ class ProductCodebook(Codebook):
         self._sizes = sizes = [dim // groups + (group < dim % groups) for group in range(groups)]
         grids = [GridCodebook(size, bins) for size in sizes]
         self.grids = nn.ModuleList(grids)
-        self.codes_per_action = groups
+        self.code_shape = (groups,)
         starts = [sum(sizes[:group]) for group in range(groups)]
         counts = [bins**size for size in sizes]
         self._offsets = [sum(counts[:group]) for group in range(groups)]
@@ -212,6 +213,14 @@ class KMeansCodebook(Codebook):
         self.register_buffer("centers", centers.detach().clone().float())
 
     @classmethod
+    def unfitted(cls, num_codes: int, dim: int) -> Self:
+        """A codebook whose centres are still to come (by `load_state_dict`); routing with it is refused."""
+        book = cls(torch.zeros(check_count("num_codes", num_codes, 1), check_count("dim", dim, 1)))
+        assert book.centers is not None
+        book.centers.fill_(math.nan)
+        return book
+
+    @classmethod
     def fit(cls, actions: Tensor, num_codes: int, seed: int = 0, restarts: int = 4) -> Self:
         """Fit on actions (..., dim) by Lloyd's algorithm from k-means++ starts; the best of `restarts`, by seed."""
         from scipy.cluster.vq import ClusterError, kmeans2, vq  # slow to import, and few need it
@@ -244,6 +253,8 @@ class KMeansCodebook(Codebook):
     def route(self, actions: Tensor) -> Tensor:
         """The nearest centre's code: (..., dim) -> (...) int64."""
         assert self.centers is not None
+        if looking_is_free(self.centers) and not bool(torch.isfinite(self.centers[0, 0])):
+            raise ValueError("this k-means codebook has no centres yet: fit it on data first")
         actions = self._checked(actions).clamp(-1, 1)
         return _nearest(actions, self.centers.to(actions.dtype))
 

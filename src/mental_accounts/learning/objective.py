@@ -28,9 +28,9 @@ class Losses:
 class Objective(nn.Module):
     """The loss of a policy, and λ, the multiplier of the entropy constraint.
 
-    L(θ, λ) = J(θ) + λ (β - H(θ)) with λ >= 0 (held as its logarithm): the policy takes a step in θ, then `lambda_loss`
-    one in λ. The target entropy defaults to minus the number of action dimensions, or a fifth of log n for n discrete
-    actions.
+    L(θ, λ) = J(θ) + λ (target - H(θ)) with λ >= 0 (held as its logarithm): the policy takes a step in θ, then
+    `lambda_loss` one in λ. The target entropy defaults to minus the number of action dimensions, or a fifth of log n
+    for n discrete actions.
     """
 
     def __init__(self, config: PolicyConfig, initial_lambda: float = 0.1, target_entropy: float | None = None) -> None:
@@ -57,6 +57,9 @@ class Objective(nn.Module):
         generator: torch.Generator | None = None,
     ) -> Losses:
         """Losses of predictions (B, K) for actions of the policy, (B, K, dim) or (B, K), where mask (B, K) is True."""
+        expected = predicted.mode().shape
+        if actions.shape != expected:
+            raise ValueError(f"actions must have shape {tuple(expected)} like predictions, got {tuple(actions.shape)}")
         if mask is not None:  # a padded step may hold anything
             actions = actions.masked_fill(mask.logical_not().view(*mask.shape, *[1] * (actions.ndim - 2)), 0)
         if isinstance(predicted, Deterministic):
@@ -70,7 +73,7 @@ class Objective(nn.Module):
         return Losses(nll - self.multiplier.detach() * entropy, nll, entropy)
 
     def lambda_loss(self, entropy: Tensor) -> Tensor:
-        """λ · (H - β): minimising it raises λ while the entropy is below its target."""
+        """λ · (H - target): minimising it raises λ while the entropy is below its target."""
         return self.multiplier * (entropy.detach() - self.target_entropy)
 
 

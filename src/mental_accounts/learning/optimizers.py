@@ -28,6 +28,8 @@ class Lamb(Optimizer):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
+        if not float(lr) > 0 or not eps > 0 or not weight_decay >= 0:
+            raise ValueError(f"lr and eps must be positive, weight_decay 0 or more, got {lr}, {eps}, {weight_decay}")
         if not all(0.0 <= beta < 1.0 for beta in betas):
             raise ValueError(f"betas must be in [0, 1), got {betas}")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
@@ -98,6 +100,8 @@ class WarmUp:
     def __init__(self, optimizer: Optimizer, steps: int) -> None:
         if steps < 1:
             raise ValueError(f"warm-up steps must be at least 1, got {steps}")
+        if not all(isinstance(group["lr"], Tensor) for group in optimizer.param_groups):
+            raise TypeError("the optimiser's lr must be a tensor, as make_optimizer gives it")
         self.steps = steps
         self._optimizer = optimizer
         self._targets = [float(group["lr"]) for group in optimizer.param_groups]

@@ -126,10 +126,19 @@ def surroundings() -> dict[str, Any]:
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-    hardware = {"machine": platform.machine(), "system": platform.system(), "cpus": os.cpu_count()}
+    hardware = {"machine": platform.machine(), "system": platform.system(), "cpus": os.cpu_count(), "cpu": _cpu()}
     if torch.cuda.is_available():
         hardware["gpu"] = torch.cuda.get_device_name()
     return {"versions": versions, "hardware": hardware, "git_commit": _git_commit(), "argv": sys.argv}
+
+
+def _cpu() -> str:
+    """The processor's name, where the system tells."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()
 
 
 def _git_commit() -> str | None:

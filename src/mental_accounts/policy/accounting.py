@@ -109,4 +109,4 @@ def make_codebook(config: AccountsConfig, action: ActionSpec) -> Codebook:
     assert config.num_codes is not None  # AccountsConfig sees to it
     if config.codebook == "algorithm2":
         return GridCodebook.algorithm2(action.size, config.num_codes)
-    return KMeansCodebook(torch.zeros(config.num_codes, action.size))
+    return KMeansCodebook.unfitted(config.num_codes, action.size)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mental_accounts.accounts.checks import check_finite, looking_is_free
 from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.accounting import Accounting
 from mental_accounts.policy.spaces import ActionScale
@@ -15,7 +16,9 @@ class Context:
     """A rolling window per environment, on the policy's device. Made by `policy.context(...)`.
 
     Per step: `policy.act(observations, context)`, then `context.record(rewards, ended)`. Where `ended`, the
-    environment begins a new episode: empty window, full target return, accounts at zero.
+    environment begins a new episode: empty window, full target return, accounts at zero. The next observation must
+    then be the new episode's first: with Gymnasium's vector environments use `autoreset_mode=AutoresetMode.SAME_STEP`
+    (or reset them yourself), since the default returns the old episode's last observation once more.
     """
 
     def __init__(
@@ -32,7 +35,12 @@ class Context:
         n, K = num_envs, config.acting_context
         self.config, self.accounts, self.scale = config, accounts, actions
         self.num_envs = n
-        self.target = torch.as_tensor(target_return, dtype=torch.float32, device=device).expand(n).clone()
+        target = torch.as_tensor(target_return, dtype=torch.float32, device=device)
+        if tuple(target.shape) not in ((), (1,), (n,)):
+            raise ValueError(
+                f"target_return must be one number, or one for each of {n} environments, got {target_return}"
+            )
+        self.target = target.expand(n).clone()
         if not bool(torch.isfinite(self.target).all()):
             raise ValueError(f"target_return must be finite, got {target_return}")
         self.observations = torch.zeros(n, K, config.state_dim, device=device)
@@ -48,8 +56,7 @@ class Context:
         self.timestep_now = torch.zeros(n, device=device, dtype=torch.int64)
         self.ledger = None if accounts is None else accounts.ledger(n, device)
         if accounts is not None:
-            groups = accounts.codebook.codes_per_action
-            shape = (n, K) if groups == 1 else (n, K, groups)
+            shape = (n, K, *accounts.codebook.code_shape)
             self.codes = torch.zeros(shape, device=device, dtype=torch.int64)
             self.attractions = torch.zeros(shape, device=device)
         self._awaiting = False
@@ -58,12 +65,15 @@ class Context:
         """Begin a step: the window moves on by one, and its last step has the observation and the return to go."""
         if self._awaiting:
             raise RuntimeError("act was called twice: call context.record(rewards, ended) after every action")
-        seen = torch.as_tensor(observations, dtype=torch.float32).to(self.observations.device)
+        seen = torch.as_tensor(observations, dtype=torch.float32)
         if tuple(seen.shape) != (self.num_envs, self.config.state_dim):
             raise ValueError(
                 f"observations must have shape (num_envs = {self.num_envs}, state_dim = {self.config.state_dim}), "
                 f"got {tuple(seen.shape)}"
             )
+        if looking_is_free(seen):
+            check_finite("observations", seen)
+        seen = seen.to(self.observations.device)
         for window in self._windows():
             window.copy_(window.roll(-1, dims=1))
         self.observations[:, -1] = seen
@@ -99,13 +109,14 @@ class Context:
         """End a step: post the rewards, lower the returns to go, and start anew where an episode `ended`."""
         if not self._awaiting:
             raise RuntimeError("nothing to record: call policy.act(observations, context) first")
-        device = self.rewards.device
-        paid = torch.as_tensor(rewards).to(device=device, dtype=torch.float32)
-        over = torch.as_tensor(ended).to(device=device, dtype=torch.bool)
+        paid, over = torch.as_tensor(rewards).float(), torch.as_tensor(ended).bool()
         if tuple(paid.shape) != (self.num_envs,) or tuple(over.shape) != (self.num_envs,):
             raise ValueError(
                 f"rewards and ended must have shape ({self.num_envs},), got {tuple(paid.shape)} and {tuple(over.shape)}"
             )
+        if looking_is_free(paid):
+            check_finite("rewards", paid)
+        paid, over = paid.to(self.rewards.device), over.to(self.rewards.device)
         self.rewards[:, -1] = paid
         self.return_now.sub_(paid).div_(self.config.gamma)
         self.timestep_now.add_(1)

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mental_accounts.accounts import check_finite
+from mental_accounts.accounts.checks import check_codes, check_finite, looking_is_free
 from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.accounting import Accounting
 from mental_accounts.policy.context import Context
@@ -51,7 +51,14 @@ class DecisionTransformer(nn.Module):
 
     def fit_normalisation(self, observations: Tensor, actions: Tensor, rewards: Tensor, seed: int = 0) -> None:
         """Take from the offline data, (N, state), (N, action) and (N,), what is standardised or fitted by data."""
+        N, size = len(observations), self.config.state_dim
+        if N == 0 or tuple(observations.shape) != (N, size) or len(actions) != N or tuple(rewards.shape) != (N,):
+            raise ValueError(
+                f"observations (N, state_dim = {size}), actions (N, ...) and rewards (N,) of N >= 1 steps are needed, "
+                f"got {tuple(observations.shape)}, {tuple(actions.shape)} and {tuple(rewards.shape)}"
+            )
         check_finite("observations", observations)
+        check_finite("rewards", rewards)
         states = observations.double()
         self.state_mean.copy_(states.mean(dim=0))
         self.state_std.copy_(states.std(dim=0, correction=0) + 1e-6)
@@ -74,7 +81,7 @@ class DecisionTransformer(nn.Module):
         where a step is there (padding belongs on the left). The last action is not read. With accounts: attractions
         (B, K[, groups]) of each step's own code right after it, and codes of that shape where accounts are read `now`.
         """
-        B, K = self._check_window(observations, actions, returns_to_go, timesteps)
+        B, K = self._check_window(observations, actions, returns_to_go, timesteps, mask)
         dtype = self.state_mean.dtype
         tokens = self.embedding(
             returns_to_go.to(dtype) * self.config.return_scale,
@@ -115,11 +122,13 @@ class DecisionTransformer(nn.Module):
     @torch.no_grad()
     def act_distribution(self, observations: Tensor | np.ndarray, context: Context) -> ActionDistribution:
         """The distribution behind `act`, (num_envs, steps seen, ...); the last step is the one to act in."""
-        was_training = self.training
-        self.eval()
         context.observe(observations)
-        distribution: ActionDistribution = self(**context.window())
-        self.train(was_training)
+        was_training = self.training
+        try:
+            self.eval()
+            distribution: ActionDistribution = self(**context.window())
+        finally:
+            self.train(was_training)
         return distribution
 
     def save(self, folder: str | Path) -> None:
@@ -130,12 +139,21 @@ class DecisionTransformer(nn.Module):
     def load(cls, folder: str | Path, device: torch.device | str = "cpu") -> Self:
         """Read what `save` wrote. Nothing is executed; a damaged file is refused with what is wrong with it."""
         config, tensors = load_policy(folder)
+
+        def check_shape(name: str, shape: tuple[int, ...]) -> None:
+            if name not in tensors or tuple(tensors[name].shape) != shape:
+                came = tuple(tensors[name].shape) if name in tensors else "nothing"
+                raise ValueError(f"{folder}: weights of {name} must have shape {shape}, got {came}")
+
+        check_shape("state_mean", (config.state_dim,))
+        check_shape("embedding.embed_return.weight", (config.hidden, 1))  # before memory is taken for a wrong size
+        if config.timestep_embedding:
+            check_shape("embedding.embed_timestep.weight", (config.max_timestep, config.hidden))
         policy = cls(config)
         expected = policy.state_dict()
         for name, value in expected.items():
-            if name not in tensors or tensors[name].shape != value.shape:
-                came = tuple(tensors[name].shape) if name in tensors else "nothing"
-                raise ValueError(f"{folder}: weights of {name} must have shape {tuple(value.shape)}, got {came}")
+            check_shape(name, tuple(value.shape))
+            check_finite(f"{folder}: weights of {name}", tensors[name])
         surplus = sorted(set(tensors) - set(expected))
         if surplus:
             raise ValueError(
@@ -151,16 +169,19 @@ class DecisionTransformer(nn.Module):
         seen = attention_mask(K, mask, timesteps.device)
         if self.accounts is None:
             return [seen] * self.config.layers
-        if attractions is None or attractions.shape[:2] != (B, K):
-            came = None if attractions is None else tuple(attractions.shape)
-            raise ValueError(f"attractions must be given for method {self.config.method}, shape ({B}, {K}), got {came}")
+        shape = (B, K, *self.accounts.codebook.code_shape)
+        if attractions is None or attractions.shape != shape or (codes is not None and codes.shape != shape):
+            came = tuple(None if value is None else tuple(value.shape) for value in (attractions, codes))
+            raise ValueError(
+                f"attractions (and codes) must be given for method {self.config.method}, shape {shape}, got {came}"
+            )
         bias = self.accounts.bias(attractions, codes, timesteps, mask)
         if bias.ndim == 5:
             return list(seen + bias)
         return [seen + bias] * self.config.layers
 
     def _check_window(
-        self, observations: Tensor, actions: Tensor, returns: Tensor, timesteps: Tensor
+        self, observations: Tensor, actions: Tensor, returns: Tensor, timesteps: Tensor, mask: Tensor | None
     ) -> tuple[int, int]:
         state_dim = self.config.state_dim
         if observations.ndim != 3 or observations.shape[-1] != state_dim:
@@ -178,6 +199,15 @@ class DecisionTransformer(nn.Module):
         for name, value in (("returns_to_go", returns), ("timesteps", timesteps)):
             if tuple(value.shape) != (B, K):
                 raise ValueError(f"{name} must have shape {(B, K)}, got {tuple(value.shape)}")
+        if timesteps.is_floating_point():
+            raise TypeError(f"timesteps must be integers, got {timesteps.dtype}")
+        if self.config.action.is_discrete and looking_is_free(actions):
+            check_codes(actions - self.config.action.start, self.config.action.size)
+        if mask is not None:
+            if mask.dtype != torch.bool or tuple(mask.shape) != (B, K):
+                raise ValueError(f"mask must be bool of shape {(B, K)}, got {mask.dtype} {tuple(mask.shape)}")
+            if looking_is_free(mask) and not bool((mask[:, 1:] >= mask[:, :-1]).all()):
+                raise ValueError("mask must have its padding (False) on the left of every window")
         return B, K
 
 

@@ -24,10 +24,11 @@ def save_policy(folder: str | Path, config: PolicyConfig, tensors: dict[str, Ten
     """Write a policy; one that was there before is replaced at the last moment."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    plain = json.dumps(config.to_dict())  # fails before anything is written, if it does
     data = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
     checksum = hashlib.sha256(data).hexdigest()
     weights = f"weights-{checksum[:12]}.safetensors"
-    header = {"format": FORMAT, "config": config.to_dict(), "weights": weights, "sha256": checksum}
+    header = {"format": FORMAT, "config": json.loads(plain), "weights": weights, "sha256": checksum}
     write_atomically(folder / weights, data)
     write_atomically(folder / HEADER, (json.dumps(header, indent=2) + "\n").encode())
     for old in folder.glob("weights-*.safetensors"):
@@ -76,9 +77,11 @@ def _read_header(folder: Path) -> dict[str, Any]:
         header = json.loads(path.read_text())
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise ValueError(f"{path} must hold a table of fields, got {type(header).__name__}")
     missing = [name for name in ("format", "config", "weights", "sha256") if name not in header]
-    if not isinstance(header, dict) or missing:
-        raise ValueError(f"{path} lacks the field {missing[0] if missing else 'format'}")
+    if missing:
+        raise ValueError(f"{path} lacks the field {missing[0]}")
     if header["format"] != FORMAT:
         raise ValueError(f"{path} has format {header['format']}, this version reads format {FORMAT}")
     return header

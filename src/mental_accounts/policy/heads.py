@@ -1,4 +1,4 @@
-"""State tokens -> a distribution over actions, always in float32.
+"""State tokens -> a distribution over actions, in the precision of the weights also under autocast.
 
 Actions here are the policy's own: in [-1, 1] per dimension, or numbers from 0. Log-probabilities and entropies are
 densities in those units, summed over dimensions.

@@ -10,7 +10,8 @@ Precision = Literal["auto", "float32", "bf16"]
 def autocast(device: torch.device | str, precision: Precision = "auto") -> torch.autocast:
     """The context to run a policy in: bf16 on CUDA and on CPUs with bf16 instructions (auto), float32 elsewhere.
 
-    Weights stay float32; token embeddings, the account bias, heads and log-probabilities are computed in float32.
+    Weights stay float32; token embeddings, accounts, heads and log-probabilities are computed in float32. Blocks are
+    computed in bf16, the account bias being added in the precision of their attention.
     """
     if precision not in ("auto", "float32", "bf16"):
         raise ValueError(f"precision must be auto, float32 or bf16, got {precision!r}")

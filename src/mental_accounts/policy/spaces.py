@@ -51,6 +51,8 @@ def action_spec_of(space: "gymnasium.Space[Any]") -> ActionSpec:
 class ActionScale(FullPrecisionModule):
     """Actions of the environment <-> actions of the policy: [-1, 1] per dimension, or numbers from 0."""
 
+    low: Tensor
+    high: Tensor
     middle: Tensor
     half_range: Tensor
 
@@ -58,6 +60,8 @@ class ActionScale(FullPrecisionModule):
         super().__init__()
         self.spec = spec
         low, high = torch.tensor(spec.low, dtype=torch.float64), torch.tensor(spec.high, dtype=torch.float64)
+        self.register_buffer("low", low, persistent=False)
+        self.register_buffer("high", high, persistent=False)
         self.register_buffer("middle", (high + low) / 2, persistent=False)
         self.register_buffer("half_range", (high - low) / 2, persistent=False)
 
@@ -69,7 +73,8 @@ class ActionScale(FullPrecisionModule):
         return (actions - self.middle.to(actions.dtype)) / self.half_range.to(actions.dtype)
 
     def from_unit(self, actions: Tensor) -> Tensor:
-        """Policy -> environment."""
+        """Policy -> environment, within the bounds also where rounding would leave them."""
         if self.spec.is_discrete:
             return actions + self.spec.start
-        return actions * self.half_range.to(actions.dtype) + self.middle.to(actions.dtype)
+        kind = actions.dtype
+        return (actions * self.half_range.to(kind) + self.middle.to(kind)).clamp(self.low.to(kind), self.high.to(kind))

@@ -39,7 +39,7 @@ class TokenEmbedding(nn.Module):
             )  # (B, K, 3, hidden)
             if self.embed_timestep is not None:
                 latest = self.embed_timestep.num_embeddings - 1
-                tokens = tokens + self.embed_timestep(timesteps.clamp(max=latest)).unsqueeze(2)
+                tokens = tokens + self.embed_timestep(timesteps.clamp(0, latest)).unsqueeze(2)
             if self.embed_order is not None:
                 present = torch.ones_like(timesteps, dtype=torch.bool) if mask is None else mask
                 tokens = tokens + self.embed_order((present.cumsum(dim=1) - 1).clamp(min=0)).unsqueeze(2)

@@ -1,0 +1,142 @@
+"""train, resume, evaluate."""
+
+import json
+import shlex
+import sys
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from mental_accounts.config import TrainConfig
+from mental_accounts.learning.evaluation import evaluate_policy, read_subject
+from mental_accounts.learning.loggers import Tracker
+from mental_accounts.learning.run_folder import RunError, RunFolder
+from mental_accounts.learning.trainer import InterruptedRunError, Trainer
+from mental_accounts.learning.view import make_view
+from mental_accounts.presets import PRESETS, PresetName
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train a policy: offline on a task's data, then online in its environment.
+
+    mental-accounts train                                          built-in hopper-medium, preset quick
+    mental-accounts train --task walker2d-medium-replay --method odt --preset converged --seed 3
+    mental-accounts train --task None --env-id CartPole-v1         online from scratch, in any Gymnasium environment
+    """
+
+    preset: PresetName = "quick"
+    """Where to start from; every other field can then be set."""
+    config: Path | None = None
+    """A config.json of another run to start from, instead of a preset."""
+    run: Path | None = None
+    """The folder of the run; None: runs/<task>-<method>-<seed>-<time>."""
+    tracker: Tracker = "none"
+    """Log to Weights & Biases or trackio too."""
+    settings: Annotated[TrainConfig, tyro.conf.arg(name="")] = field(default_factory=lambda: PRESETS["quick"])
+    """All that can be chosen."""
+
+    def execute(self) -> int:
+        """Train until the end, or until interrupted."""
+        settings = self.settings
+        folder = RunFolder(self.run or _new_folder(settings))
+        if folder.is_run:
+            raise RunError(f"{folder.path} holds a run already; go on with: mental-accounts resume {folder.path}")
+        folder.path.mkdir(parents=True, exist_ok=True)
+        folder.write_config(settings, sys.argv)
+        return _train(folder, settings, self.tracker)
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Go on with a run that was stopped, exactly where it was."""
+
+    run: tyro.conf.Positional[Path]
+    """The folder of the run."""
+    tracker: Tracker = "none"
+    """Log to Weights & Biases or trackio too."""
+
+    def execute(self) -> int:
+        """Train until the end, or until interrupted."""
+        folder = RunFolder(self.run)
+        return _train(folder, folder.read_config(), self.tracker)
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Play episodes with a trained policy and say how it did."""
+
+    subject: tyro.conf.Positional[Path]
+    """The folder of a run, or of a saved policy."""
+    episodes: int = 10
+    """Episodes to play, in parallel."""
+    seed: int = 0
+    """Of environments and actions."""
+    target_return: float | None = None
+    """The return to ask for; None: the run's own."""
+    sample: bool = False
+    """Sample actions, instead of taking the mean."""
+    env_id: str | None = None
+    """The environment; needed for a bare policy, which does not know it."""
+    device: str = "auto"
+    """auto: a GPU where there is one."""
+    video: Path | None = None
+    """Write the first episode as an animation (.gif)."""
+    as_json: Annotated[bool, tyro.conf.arg(name="json")] = False
+    """Print the numbers as JSON."""
+
+    def execute(self) -> int:
+        """Play and print."""
+        subject = read_subject(self.subject, self.env_id, self.target_return, self.device)
+        result = evaluate_policy(subject, self.episodes, self.seed, sample=self.sample, video=self.video)
+        if self.as_json:
+            print(json.dumps(result))
+            return 0
+        print(
+            f"{subject.env_id}: return {result['return_mean']:.1f} ± {result['return_std']:.1f}, "
+            f"length {result['length_mean']:.1f}, over {self.episodes} episodes, asking for {subject.target_return:g}"
+        )
+        if "normalised_score" in result:
+            print(f"normalised score {result['normalised_score']:.1f}")
+        if self.video is not None:
+            print(f"first episode: {self.video}")
+        return 0
+
+
+def starting_point(arguments: list[str]) -> Train:
+    """The defaults of `train`: those of the preset or config.json that the arguments name."""
+    settings, preset, path = PRESETS["quick"], "quick", None
+    for name, value in zip(arguments, [*arguments[1:], ""], strict=True):
+        flag, _, attached = name.partition("=")
+        if flag == "--preset" and (attached or value) in PRESETS:
+            preset = attached or value
+        if flag == "--config":
+            path = Path(attached or value)
+    settings = PRESETS[preset]  # type: ignore[index]
+    if path is not None:
+        settings = RunFolder(path.parent if path.name == "config.json" else path).read_config()
+    return Train(preset=preset, config=path, settings=settings)  # type: ignore[arg-type]
+
+
+def _train(folder: RunFolder, settings: TrainConfig, tracker: Tracker) -> int:
+    view = make_view(Console())
+    view.say(f"run folder: {folder.path}")
+    try:
+        Trainer(settings, folder, view, tracker).run()
+    except InterruptedRunError as stop:
+        print(f"{stop}; go on with: mental-accounts resume {shlex.quote(str(folder.path))}", file=sys.stderr)
+        return 128 + stop.signal_number
+    summary = json.loads((folder.path / "summary.json").read_text())
+    if summary["last_return"] is not None:
+        print(f"last return {summary['last_return']:.1f}, best {summary['best_return']:.1f}")
+    print(f"policy: {folder.path / 'policy'}")
+    return 0
+
+
+def _new_folder(settings: TrainConfig) -> Path:
+    subject = (settings.task or settings.env_id or "run").replace("/", "-").replace(":", "-")
+    return Path("runs") / f"{subject}-{settings.method}-{settings.seed}-{datetime.now():%Y%m%d-%H%M%S}"

@@ -1,0 +1,111 @@
+"""Playing with a trained policy: from a run folder, or from a saved policy and the name of an environment."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mental_accounts.data.tasks import Task, find_task, normalised_score
+from mental_accounts.learning.preparation import choose_device, make_environment
+from mental_accounts.learning.rollout import Environments, Episode, play
+from mental_accounts.learning.run_folder import RunError, RunFolder
+from mental_accounts.learning.seeds import derive
+from mental_accounts.policy import DecisionTransformer, action_spec_of, state_dim_of
+
+FRAMES_PER_SECOND = 30
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A policy with its environment and the return to ask for."""
+
+    policy: DecisionTransformer
+    env_id: str
+    target_return: float
+    task: Task | None
+
+
+def read_subject(path: Path, env_id: str | None, target_return: float | None, device: str = "auto") -> Subject:
+    """A run folder knows everything; a bare policy has to be told its environment and target."""
+    folder = RunFolder(path)
+    task = None
+    policy_folder = path
+    if folder.is_run:
+        config = folder.read_config()
+        policy_folder = path / "policy"
+        if not policy_folder.is_dir():
+            raise RunError(f"{path} has no policy yet: the run has not written its first checkpoint")
+        task = None if config.task is None else find_task(config.task)
+        env_id = env_id or config.env_id or (None if task is None else task.env_id)
+        if target_return is None:
+            target_return = config.target_return or (None if task is None else task.target_return)
+        if target_return is None:
+            evaluated = [line["best_return"] for line in folder.read_metrics() if line.get("best_return") is not None]
+            target_return = evaluated[-1] if evaluated else None
+    if env_id is None:
+        raise RunError(f"{path} does not say which environment the policy is for; give --env-id")
+    if target_return is None:
+        raise RunError(f"{path} does not say which return to ask for; give --target-return")
+    policy = DecisionTransformer.load(policy_folder, choose_device(device))
+    env = make_environment(env_id)
+    fits = policy.config.state_dim == state_dim_of(env.observation_space)
+    action = action_spec_of(env.action_space)
+    env.close()
+    if not fits or (policy.config.action.kind, policy.config.action.size) != (action.kind, action.size):
+        raise RunError(
+            f"the policy (state_dim = {policy.config.state_dim}, action.size = {policy.config.action.size}) does not fit "
+            f"{env_id}"
+        )
+    return Subject(policy, env_id, target_return, task)
+
+
+def evaluate_policy(
+    subject: Subject, episodes: int, seed: int = 0, *, sample: bool = False, video: Path | None = None
+) -> dict[str, Any]:
+    """Returns and lengths of so many episodes; optionally the first one as an animation."""
+    if episodes < 1:
+        raise RunError(f"episodes must be at least 1, got {episodes}")
+    environments = Environments(lambda: make_environment(subject.env_id), episodes)
+    try:
+        played = play(subject.policy, environments, subject.target_return, derive(seed, "evaluate"), sample=sample)
+    finally:
+        environments.close()
+    if video is not None:
+        _film(subject, played[0], derive(seed, "evaluate"), video)
+    returns, lengths = np.array([episode.total for episode in played]), np.array([len(episode) for episode in played])
+    result: dict[str, Any] = {
+        "return_mean": float(returns.mean()),
+        "return_std": float(returns.std()),
+        "length_mean": float(lengths.mean()),
+        "length_std": float(lengths.std()),
+        "returns": returns.tolist(),
+        "target_return": subject.target_return,
+    }
+    if subject.task is not None and subject.task.expert_return is not None:
+        result["normalised_score"] = float(normalised_score(subject.task, torch.tensor(returns.mean())))
+    return result
+
+
+def _film(subject: Subject, episode: Episode, seed: int, path: Path) -> None:
+    """Play the episode's actions again before a camera."""
+    try:
+        import imageio.v3 as imageio  # comes with the mujoco extra
+    except ModuleNotFoundError as error:
+        raise RunError("a video needs imageio: pip install 'mental-accounts[mujoco]'") from error
+    if path.suffix != ".gif":
+        raise RunError(f"the video must be a .gif file, got {path}")
+    env = make_environment(subject.env_id, render_mode="rgb_array")
+    try:
+        env.reset(seed=derive(seed, "environment", 0))
+        frames = [env.render()]
+        for action in episode.actions:
+            env.step(action)
+            frames.append(env.render())
+    except Exception as error:
+        raise RunError(f"{subject.env_id} cannot be rendered here: {error!r}") from error
+    finally:
+        env.close()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    imageio.imwrite(path, [np.asarray(frame) for frame in frames], duration=1000 / FRAMES_PER_SECOND, loop=0)

@@ -1,0 +1,364 @@
+"""Runs: the same from the same seed, exact after any stop, honest about what goes wrong."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from mental_accounts.config import TrainConfig
+from mental_accounts.learning.checkpoint import CheckpointError
+from mental_accounts.learning.preparation import prepare
+from mental_accounts.learning.replay import Replay
+from mental_accounts.learning.rollout import BrokenEnvironmentError, Episode
+from mental_accounts.learning.run_folder import RunError, RunFolder
+from mental_accounts.learning.trainer import InterruptedRunError, Trainer
+from mental_accounts.learning.update import DivergenceError
+from mental_accounts.policy import DecisionTransformer
+from mental_accounts.presets import PRESETS
+
+from .conftest import aim_data
+from .tiny_env import ENV_ID
+
+ROOT = Path(__file__).parents[2]
+
+
+def start(config: TrainConfig, path: Path) -> Trainer:
+    folder = RunFolder(path)
+    path.mkdir(parents=True, exist_ok=True)
+    folder.write_config(config, ["test"])
+    return Trainer(config, folder)
+
+
+def numbers(path: Path) -> list[dict[str, object]]:
+    """The log without times."""
+    return [{k: v for k, v in line.items() if not k.startswith("time/")} for line in RunFolder(path).read_metrics()]
+
+
+def weights(path: Path) -> dict[str, torch.Tensor]:
+    return DecisionTransformer.load(path / "policy").state_dict()
+
+
+def same_run(one: Path, other: Path) -> None:
+    assert numbers(one) == numbers(other)
+    for (name, a), b in zip(weights(one).items(), weights(other).values(), strict=True):
+        assert torch.equal(a, b), name
+
+
+@pytest.mark.parametrize("method", ["dt", "odt", "ewa-vq-odt"])
+def test_a_run_leaves_everything_behind(aim: TrainConfig, method: str, tmp_path: Path) -> None:
+    config = replace(aim, method=method)
+    start(config, tmp_path / "run").run()
+    lines = numbers(tmp_path / "run")
+    assert [line["iteration"] for line in lines] == [1, 2, 3, 4, 5, 6]
+    assert [line["phase"] for line in lines] == ["pretrain"] * 2 + ["online"] * 4
+    assert [("evaluation/return_mean_gm" in line) for line in lines] == [True, True, False, True, False, True]
+    assert [("aug_traj/return" in line) for line in lines] == [False] * 2 + [True] * 4
+    assert lines[-1]["env_steps"] == 4 * 2 * 10
+    assert lines[-1]["updates"] == 2 * 30 + 4 * 20
+    last = lines[-1]
+    assert last["evaluation/return_vs_samples"] == last["evaluation/return_mean_gm"]
+    assert ("accounts/drift_max" in last) == (method == "ewa-vq-odt")
+    if method == "ewa-vq-odt":
+        assert 0 < last["accounts/drift_max"] <= last["accounts/drift_bound"]
+        assert last["accounts/attraction_max"] <= 0.8 * 1.0 / 0.05
+    content = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert content["versions"]["torch"] == torch.__version__
+    assert content["config"]["seed"] == 0
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["last_return"] == last["evaluation/return_mean_gm"]
+    assert summary["best_return"] == max(line.get("evaluation/return_mean_gm", -1e9) for line in lines)
+    policy = DecisionTransformer.load(tmp_path / "run" / "policy")
+    assert policy.config.method == method
+    again = start(config, tmp_path / "run").run()  # finished: nothing is done again
+    assert numbers(tmp_path / "run") == lines
+    assert again.config == policy.config
+
+
+def test_same_seed_same_run_and_another_seed_another(aim: TrainConfig, tmp_path: Path) -> None:
+    for name, seed in [("one", 3), ("two", 3), ("three", 4)]:
+        start(replace(aim, seed=seed), tmp_path / name).run()
+    same_run(tmp_path / "one", tmp_path / "two")
+    assert numbers(tmp_path / "one") != numbers(tmp_path / "three")
+
+
+SCRIPT = """
+import sys
+import torch
+torch.set_num_threads(1)
+from mental_accounts.learning.run_folder import RunFolder
+from mental_accounts.learning.trainer import InterruptedRunError, Trainer
+folder = RunFolder(sys.argv[1])
+try:
+    Trainer(folder.read_config(), folder).run()
+except InterruptedRunError as stop:
+    sys.exit(128 + stop.signal_number)
+"""
+
+
+def in_a_process(path: Path) -> subprocess.Popen[bytes]:
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen([sys.executable, "-c", SCRIPT, str(path)], cwd=ROOT, env=environment)
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("method", ["odt", "ewa-vq-odt"])
+def test_killed_and_resumed_ends_the_same(aim: TrainConfig, method: str, tmp_path: Path) -> None:
+    config = replace(aim, method=method, optimizer="lamb" if method == "odt" else "adamw")
+    config = replace(config, updates_per_pretrain_iteration=150, updates_per_iteration=60, checkpoint_seconds=0.3)
+    start(config, tmp_path / "whole").run()
+    start(config, tmp_path / "killed")
+    rng = random.Random(method)
+    kills = 0
+    for _ in range(40):
+        process = in_a_process(tmp_path / "killed")
+        if kills >= 4:
+            assert process.wait(120) == 0
+            break
+        # Until something new is on disk, then on to a random moment: so that every attempt gets somewhere.
+        seen = sorted((tmp_path / "killed").glob("checkpoint/*/state.json"))
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and process.poll() is None:
+            if sorted((tmp_path / "killed").glob("checkpoint/*/state.json")) != seen:
+                break
+            time.sleep(0.01)
+        time.sleep(rng.uniform(0.0, 0.25))
+        process.send_signal(signal.SIGKILL)
+        if process.wait(60) == 0:
+            break
+        kills += 1
+    assert kills >= 2, f"the run was over before it could be killed ({kills} kills)"
+    same_run(tmp_path / "whole", tmp_path / "killed")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_stop_cleanly_after_a_checkpoint(aim: TrainConfig, number: signal.Signals, tmp_path: Path) -> None:
+    config = replace(aim, checkpoint_seconds=1e9)
+    start(config, tmp_path / "whole").run()
+    path = tmp_path / "stopped"
+    for stops in (5, 45, 60, 30):  # in pretraining, in exploration, in online updates, in an evaluation
+        trainer = start(config, path)
+        calls = 0
+        breathe = trainer._breathe
+
+        def stop_soon(trainer: Trainer = trainer, stops: int = stops, breathe: object = breathe) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == stops:
+                os.kill(os.getpid(), number)
+            breathe()
+
+        trainer._breathe = stop_soon
+        with pytest.raises(InterruptedRunError, match=number.name) as stopped:
+            trainer.run()
+        assert stopped.value.signal_number == number
+        assert list(path.glob("checkpoint/*/state.json"))
+    start(config, path).run()
+    same_run(tmp_path / "whole", path)
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(
+    aim: TrainConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = replace(aim, checkpoint_seconds=0.0)
+    start(config, tmp_path / "whole").run()
+    shutil.copytree(tmp_path / "whole", tmp_path / "damaged")
+    (tmp_path / "damaged" / "summary.json").unlink()
+    newest, older = sorted((tmp_path / "damaged" / "checkpoint").iterdir(), reverse=True)
+    tensors = newest / "tensors.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:1000])
+    said: list[str] = []
+    trainer = start(config, tmp_path / "damaged")
+    trainer.view.say = said.append
+    trainer.run()
+    assert any("damaged or cut short" in text for text in said)
+    same_run(tmp_path / "whole", tmp_path / "damaged")
+    shutil.rmtree(tmp_path / "damaged")
+    shutil.copytree(tmp_path / "whole", tmp_path / "damaged")
+    (tmp_path / "damaged" / "summary.json").unlink()
+    for path in (newest, older):
+        state = json.loads((path / "state.json").read_text())
+        (path / "state.json").write_text(json.dumps(state | {"format": 99}))
+    with pytest.raises(CheckpointError, match="format 99, this version reads format 1"):
+        start(config, tmp_path / "damaged").run()
+
+
+def test_two_processes_cannot_write_one_run_and_configs_do_not_mix(aim: TrainConfig, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    with folder.locked(), pytest.raises(RunError, match="is being written by process"), RunFolder(folder.path).locked():
+        pass
+    folder.write_config(aim, ["test"])
+    with pytest.raises(RunError, match=r"another configuration \(different: seed, lr\)"):
+        folder.write_config(replace(aim, seed=1, lr=0.5), ["test"])
+    with pytest.raises(RunError, match="holds no run"):
+        RunFolder(tmp_path / "nothing").read_config()
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [("raise", "motor is on fire"), ("nan-observation", "not finite"), ("inf-reward", "gave the reward inf in step 2")],
+)
+def test_a_broken_environment_is_named_and_the_run_can_go_on(
+    aim: TrainConfig, fault: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(aim, pretrain_eval_every=0, checkpoint_seconds=0.0)
+    start(config, tmp_path / "whole").run()
+    make = gymnasium.make
+    monkeypatch.setattr(gymnasium, "make", lambda env_id, **kw: make(env_id, fault=fault, **kw))
+    with pytest.raises(BrokenEnvironmentError, match=message):
+        start(config, tmp_path / "run").run()
+    monkeypatch.undo()
+    monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path / "cache"))
+    start(config, tmp_path / "run").run()
+    same_run(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_diverging_loss_stops_the_run_and_spares_the_checkpoint(aim: TrainConfig, tmp_path: Path) -> None:
+    config = replace(aim, checkpoint_seconds=0.0)
+    trainer = start(config, tmp_path / "run")
+    update, calls = None, 0
+
+    def poisoned(windows: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 40:
+            with torch.no_grad():
+                trainer.policy.state_mean.fill_(float("nan"))
+        update(windows)
+
+    set_up = trainer._set_up
+
+    def set_up_and_poison() -> None:
+        nonlocal update
+        set_up()
+        update, trainer.updater.update = trainer.updater.update, poisoned
+
+    trainer._set_up = set_up_and_poison
+    with pytest.raises(DivergenceError, match="training diverged; lower --lr"):
+        trainer.run()
+    assert all(bool(torch.isfinite(value).all()) for value in weights(tmp_path / "run").values())
+
+
+def test_a_full_disk_leaves_the_last_checkpoint_whole(
+    aim: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(aim, checkpoint_seconds=0.0)
+    start(config, tmp_path / "whole").run()
+    calls, fsync = 0, os.fsync
+
+    def full(descriptor: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 60:
+            raise OSError(28, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        start(config, tmp_path / "run").run()
+    monkeypatch.setattr(os, "fsync", fsync)
+    start(config, tmp_path / "run").run()
+    same_run(tmp_path / "whole", tmp_path / "run")
+
+
+def test_data_that_do_not_fit_the_environment(aim: TrainConfig) -> None:
+    with pytest.raises(RunError, match="do not fit CartPole-v1: observations of size 1 where the environment has 4"):
+        prepare(replace(aim, env_id="CartPole-v1"))
+    with pytest.raises(RunError, match="cannot be made"):
+        prepare(replace(aim, env_id="NoSuchThing-v0"))
+
+
+def test_environments_without_data_start_from_random_episodes(tmp_path: Path) -> None:
+    for env_id, size in [("CartPole-v1", None), ("Pendulum-v1", 1)]:
+        config = TrainConfig(
+            task=None, env_id=env_id, random_episodes=3, online_iterations=1, updates_per_iteration=2, eval_episodes=2,
+            batch_size=8, model=replace(PRESETS["quick"].model, hidden=16, layers=1), device="cpu",
+        )  # fmt: skip
+        assert config.pretrain_iterations == 0
+        prepared = prepare(config)
+        assert len(prepared.data) == 3
+        assert (None if prepared.data.discrete else prepared.data.actions.shape[1]) == size
+        start(config, tmp_path / env_id).run()
+        (line,) = numbers(tmp_path / env_id)
+        assert np.isfinite(line["evaluation/return_mean_gm"])
+    with pytest.raises(ValueError, match="give a task or an env_id"):
+        TrainConfig(task=None)
+
+
+def test_replay_starts_with_the_best_and_forgets_the_oldest() -> None:
+    data = aim_data(20)
+    before = data.returns.clone()
+    replay = Replay(data, size=5, longest=10)
+    assert torch.equal(replay.store.returns, before.sort().values[-5:])
+    episode = Episode(
+        np.zeros((7, 1), np.float32), np.zeros((7, 1), np.float32), np.full(7, 9.0, np.float32), True, False
+    )
+    for _ in range(12):
+        replay.add([episode, episode])
+        assert len(replay) == 5
+    assert replay.store.returns.tolist() == [63.0] * 5
+    assert bool(replay.store.terminated.all())
+    assert torch.equal(data.returns, before)  # the caller's data are as they were
+
+
+@pytest.mark.learning
+def test_memory_is_flat_over_many_iterations(aim: TrainConfig, tmp_path: Path) -> None:
+    import resource
+
+    config = replace(
+        aim,
+        pretrain_iterations=0,
+        online_iterations=220,
+        updates_per_iteration=2,
+        eval_every=50,
+        checkpoint_seconds=2.0,
+    )
+    trainer = start(config, tmp_path / "run")
+    sizes = []
+    iterate = trainer._iterate
+
+    def measured(loggers: list[object]) -> None:
+        iterate(loggers)
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        sizes.append(pages * resource.getpagesize())
+
+    trainer._iterate = measured
+    trainer.run()
+    assert len(sizes) == 220
+    assert max(sizes[-20:]) < 1.02 * max(sizes[15:25]), f"{sizes[20] / 1e6:.1f} MB -> {sizes[-1] / 1e6:.1f} MB"
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("method", ["odt", "ewa-vq-odt"])
+def test_going_online_improves_on_pretraining(aim: TrainConfig, method: str, tmp_path: Path) -> None:
+    config = replace(
+        aim, method=method, pretrain_iterations=1, updates_per_pretrain_iteration=150, online_iterations=15,
+        episodes_per_iteration=5, updates_per_iteration=30, eval_every=15, eval_episodes=20, replay_size=60,
+        target_return=9.5, exploration_return=9.5,
+    )  # fmt: skip
+    improved = 0
+    for seed in range(5):
+        path = tmp_path / str(seed)
+        start(replace(config, seed=seed), path).run()
+        pretrained, *_, last = (line for line in numbers(path) if "evaluation/return_mean_gm" in line)
+        improved += last["evaluation/return_mean_gm"] > pretrained["evaluation/return_mean_gm"]
+        print(method, seed, pretrained["evaluation/return_mean_gm"], last["evaluation/return_mean_gm"])
+    assert improved >= 4
+
+
+def test_gamma_discounts_the_returns_to_go(aim: TrainConfig) -> None:
+    prepared = prepare(replace(aim, model=replace(aim.model, gamma=0.5)))
+    rewards = prepared.data.slice(0).rewards
+    expected = sum(float(r) * 0.5**i for i, r in enumerate(rewards))
+    assert float(prepared.data.slice(0).returns_to_go[0]) == pytest.approx(expected, rel=1e-5)
+    assert prepared.env_id == ENV_ID
