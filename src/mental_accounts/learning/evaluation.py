@@ -55,8 +55,8 @@ def read_subject(path: Path, env_id: str | None, target_return: float | None, de
     env.close()
     if not fits or (policy.config.action.kind, policy.config.action.size) != (action.kind, action.size):
         raise RunError(
-            f"the policy (state_dim = {policy.config.state_dim}, action.size = {policy.config.action.size}) does not fit "
-            f"{env_id}"
+            f"the policy does not fit {env_id}: it has state_dim = {policy.config.state_dim}, "
+            f"action.size = {policy.config.action.size} ({policy.config.action.kind})"
         )
     return Subject(policy, env_id, target_return, task)
 

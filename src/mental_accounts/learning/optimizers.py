@@ -83,7 +83,7 @@ def make_optimizer(
     name: OptimizerName, params: Iterable[Tensor], lr: float, weight_decay: float, device: torch.device | str = "cpu"
 ) -> Optimizer:
     """LAMB or AdamW with a learning rate that lives on the device."""
-    rate = torch.tensor(lr, device=device)
+    rate = torch.tensor(lr, dtype=torch.float64, device=device)
     if name == "lamb":
         return Lamb(params, lr=rate, weight_decay=weight_decay)
     if name == "adamw":
