@@ -63,6 +63,7 @@ def calls(device: str, dtype: torch.dtype, T: int) -> dict[str, object]:
     }
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode:UserWarning")
 @pytest.mark.parametrize("T", T_VALUES)
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("autocast", [False, True])
