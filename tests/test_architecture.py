@@ -21,7 +21,8 @@ ALLOWED = {
     "learning": {"accounts", "config", "presets", "policy", "data"},
     "evidence": {"accounts", "config", "presets", "policy", "data", "learning"},
     "integrations": {"accounts", "config", "policy"},
-    "cli": {"accounts", "config", "presets", "policy", "data", "learning", "evidence", "integrations"},
+    "commands": {"accounts", "config", "presets", "policy", "data", "learning", "evidence", "integrations"},
+    "cli": {"commands", "accounts", "config", "presets", "policy", "data", "learning", "evidence", "integrations"},
 }
 PURE_TORCH = {"torch", "numpy", "scipy"}  # all that accounts may import beside the standard library
 

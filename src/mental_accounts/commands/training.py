@@ -109,13 +109,14 @@ class Evaluate:
 
 def starting_point(arguments: list[str]) -> Train:
     """The defaults of `train`: those of the preset or config.json that the arguments name."""
-    settings, preset, path = PRESETS["quick"], "quick", None
-    for name, value in zip(arguments, [*arguments[1:], ""], strict=True):
-        flag, _, attached = name.partition("=")
-        if flag == "--preset" and (attached or value) in PRESETS:
-            preset = attached or value
-        if flag == "--config":
-            path = Path(attached or value)
+    preset, path = "quick", None
+    for place, name in enumerate(arguments):
+        flag, attached, value = name.partition("=")
+        value = value if attached else "".join(arguments[place + 1 : place + 2])
+        if flag == "--preset" and value in PRESETS:
+            preset = value
+        if flag == "--config" and value:
+            path = Path(value)
     settings = PRESETS[preset]  # type: ignore[index]
     if path is not None:
         settings = RunFolder(path.parent if path.name == "config.json" else path).read_config()

@@ -10,11 +10,11 @@ class Replay:
     """At most `size` trajectories; the oldest leave first. The offline data are not changed."""
 
     def __init__(self, offline: Trajectories, size: int, longest: int) -> None:
-        """Room is made for `size` trajectories of up to `longest` steps, but never more than doubles the need."""
+        """Room is made for one more than `size` trajectories of up to `longest` steps, so that nothing ever moves."""
         chosen = offline.best(size)
-        steps = int(offline.lengths[chosen].sum())
+        longest = max(longest, int(offline.lengths[chosen].max()))
         self.size = size
-        self.store = offline.select(chosen, capacity=max(steps, min(size * longest, 2 * steps)) + longest)
+        self.store = offline.select(chosen, capacity=(size + 1) * longest)
 
     def __len__(self) -> int:
         return len(self.store)

@@ -18,6 +18,7 @@ import torch
 from mental_accounts.config import TrainConfig
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import Windows, WindowSampler
+from mental_accounts.learning.capture import RepeatedUpdate
 from mental_accounts.learning.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from mental_accounts.learning.loggers import Logger, Tracker, make_loggers
 from mental_accounts.learning.measures import account_measures, evaluation_measures, exploration_measures
@@ -75,6 +76,7 @@ class Trainer:
         self.progress = Progress()
         self._signal: int | None = None
         self._unsaved: list[Episode] = []
+        self._repeated: RepeatedUpdate | None = None
 
     def run(self) -> DecisionTransformer:
         """Start, or go on; the policy as it is at the end."""
@@ -205,14 +207,14 @@ class Trainer:
         self.progress.explored = exploration_measures(episodes)
 
     def _learn(self, store: Trajectories, updates: int, stage: str) -> None:
-        scope = self.prepared.policy.accounts.account_scope
-        sampler = WindowSampler(
-            store, self.config.batch_size, self.prepared.policy.context_length, self.generator, scope
-        )
+        if self._repeated is None or self._repeated.sampler.store is not store:
+            scope, K = self.prepared.policy.accounts.account_scope, self.prepared.policy.context_length
+            sampler = WindowSampler(store, self.config.batch_size, K, self.generator, scope)
+            self._repeated = RepeatedUpdate(self.updater, sampler, self.view.say)
         self.view.stage(stage, updates, self.progress.update)
         while self.progress.update < updates:
             self._breathe()
-            self.updater.update(sampler())
+            self._repeated.step()
             self.progress.update += 1
             self.progress.updates += 1
             self.view.advance()

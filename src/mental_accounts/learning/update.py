@@ -52,7 +52,7 @@ class Updater:
             self.objective.lambda_loss(losses.entropy).backward()
             self.lambda_optimizer.step()
         loss = losses.loss.detach()
-        self.sums += torch.stack([loss, loss.square(), losses.nll.detach(), losses.entropy.detach(), norm])
+        self.sums.add_(torch.stack([loss, loss.square(), losses.nll.detach(), losses.entropy.detach(), norm]))
 
     def check(self) -> None:
         """Refuse to go on (or to save) once a loss was no number."""

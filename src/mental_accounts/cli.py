@@ -1,0 +1,63 @@
+"""The command line: `mental-accounts COMMAND`. The commands themselves are in commands/."""
+
+import importlib.metadata
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+
+from mental_accounts.commands.data import Data
+from mental_accounts.commands.training import Evaluate, Resume, Train, starting_point
+from mental_accounts.learning.checkpoint import CheckpointError
+from mental_accounts.learning.rollout import BrokenEnvironmentError
+from mental_accounts.learning.run_folder import RunError
+from mental_accounts.learning.update import DivergenceError
+
+BAD_INPUT = (ValueError, OSError, ImportError, RunError, CheckpointError)
+FAILED = (BrokenEnvironmentError, DivergenceError)
+
+
+@dataclass(frozen=True)
+class Version:
+    """The version of this package."""
+
+    def execute(self) -> int:
+        """Print it."""
+        print(f"mental-accounts {importlib.metadata.version('mental-accounts')}")
+        return 0
+
+
+Other = (
+    Annotated[Resume, tyro.conf.subcommand("resume")]
+    | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Data, tyro.conf.subcommand("data")]
+    | Annotated[Version, tyro.conf.subcommand("version")]
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    0 if it went well; 2 with one line on standard error if what it was given cannot be used; 1 if an environment broke
+    or training diverged; 130 or 143 if it was interrupted.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        # The defaults of `train` are those of the preset (or config.json) that was named.
+        train = Annotated[Train, tyro.conf.subcommand("train", default=starting_point(given))]
+        command = tyro.cli(train | Other, prog="mental-accounts", args=given)
+        code: int = command.execute()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever read the output has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except (*FAILED, *BAD_INPUT) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1 if isinstance(error, FAILED) else 2

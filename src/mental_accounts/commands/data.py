@@ -1,0 +1,175 @@
+"""data list | info | make | import."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from mental_accounts.data import TASKS, Task, Trajectories, find_task, import_data, load_task
+from mental_accounts.data.catalogue import Held, held_data
+
+
+@dataclass(frozen=True)
+class ListData:
+    """What data there are: on this machine, and by name."""
+
+    def execute(self) -> int:
+        held = held_data()
+        rows = []
+        for name in dict.fromkeys([*TASKS, *(item.task for item in held)]):
+            here = [item for item in held if item.task == name] or [Held(name, None, here=False)]
+            rows += [_row(find_task(name), item) for item in here]
+        header = ["task", "source", "environment", "steps", "trajectories", "return", "max", "MB", "D4RL's return"]
+        _show(header, rows, numbers=(3, 4, 5, 6, 7, 8))
+        return 0
+
+
+@dataclass(frozen=True)
+class DataInfo:
+    """One task: its settings, and its data on this machine beside D4RL's published statistics."""
+
+    task: tyro.conf.Positional[str]
+    """A name, such as hopper-medium."""
+
+    def execute(self) -> int:
+        task = find_task(self.task)
+        facts = {
+            "task": task.name,
+            "source": f"{task.source} ({task.dataset})",
+            "environment": task.env_id or "as the data say",
+            "evaluation return": _number(task.target_return),
+            "exploration return": _number(task.exploration_return),
+            "score 0 / 100": f"{_number(task.random_return)} / {_number(task.expert_return)}",
+            "context": f"{task.context_length} steps to learn, {task.eval_context_length} to act",
+            "timestep embedding": "yes" if task.timestep_embedding else "no",
+        }
+        _show(["", ""], [[name, value] for name, value in facts.items()])
+        held = [item for item in held_data() if item.task == task.name]
+        rows = [
+            [f"here, seed {item.seed}" if item.seed is not None else "here", *_numbers(item), str(item.path or "")]
+            for item in held
+        ]
+        if task.published is not None:
+            p = task.published
+            numbers = [
+                f"{p.steps:,}",
+                f"{p.trajectories:,}",
+                _spread(p.return_mean, p.return_std),
+                _number(p.return_max),
+            ]
+            rows.append(["D4RL, published", *numbers, "", ""])
+        _show(["data", "steps", "trajectories", "return", "max", "MB", "file"], rows, numbers=(1, 2, 3, 4, 5))
+        if not held:
+            print(f"not on this machine yet: mental-accounts data make {task.name}")
+        return 0
+
+
+@dataclass(frozen=True)
+class MakeData:
+    """Make, download or read the data of a task, and keep them in the cache."""
+
+    task: tyro.conf.Positional[str]
+    """A name, such as hopper-medium."""
+    steps: int | None = None
+    """Steps to roll out (built-in data); by default as many as D4RL has."""
+    seed: int = 0
+    """Of the rollouts."""
+    workers: int | None = None
+    """Processes that play; by default one a core. The data do not depend on it."""
+
+    def execute(self) -> int:
+        task, store = load_task(self.task, self.steps, self.seed, workers=self.workers)
+        _describe(task.name, store)
+        return 0
+
+
+@dataclass(frozen=True)
+class ImportData:
+    """Take data of your own under a name: then imported/NAME is a task."""
+
+    source: tyro.conf.Positional[str]
+    """A D4RL-layout .hdf5, a Decision Transformer .pkl, or the id of a Minari data set."""
+    name: str | None = None
+    """What to call it; by default as the file is called."""
+    env: str | None = None
+    """The Gymnasium environment that the data belong to."""
+    time_limit: int | None = None
+    """For HDF5 files without `timeouts`: the most steps that an episode may have."""
+
+    def execute(self) -> int:
+        name, store = import_data(self.source, self.name, self.env, self.time_limit)
+        _describe(name, store)
+        return 0
+
+
+DataCommand = (
+    Annotated[ListData, tyro.conf.subcommand("list")]
+    | Annotated[DataInfo, tyro.conf.subcommand("info")]
+    | Annotated[MakeData, tyro.conf.subcommand("make")]
+    | Annotated[ImportData, tyro.conf.subcommand("import")]
+)
+
+
+@dataclass(frozen=True)
+class Data:
+    """Trajectories: list, look at, make and import them."""
+
+    command: tyro.conf.OmitSubcommandPrefixes[DataCommand]
+
+    def execute(self) -> int:
+        return self.command.execute()
+
+
+def _describe(name: str, store: Trajectories) -> None:
+    found = store.statistics()
+    print(
+        f"{name}: {found.steps:,} steps, {found.trajectories:,} trajectories, return {found.return_mean:.0f} ± "
+        f"{found.return_std:.0f}, max {found.return_max:.0f}, environment {store.info.get('env_id') or 'not known'}"
+    )
+
+
+def _row(task: Task, item: Held) -> list[str]:
+    seed = f", seed {item.seed}" if item.seed else ""
+    published = "" if task.published is None else _spread(task.published.return_mean, task.published.return_std)
+    return [task.name, f"{task.source}{seed}", task.env_id or "?", *_numbers(item), published]
+
+
+def _numbers(item: Held) -> list[str]:
+    """Steps, trajectories, return, max, MB."""
+    spread = _spread(item.return_mean, item.return_std) or ("here" if item.here else "")
+    size = f"{item.nbytes / 1e6:.1f}" if item.nbytes is not None else ""
+    counts = [f"{count:,}" if count is not None else "" for count in (item.steps, item.trajectories)]
+    return [*counts, spread, _number(item.return_max, ""), size]
+
+
+def _spread(mean: float | None, std: float | None) -> str:
+    return "" if mean is None or std is None else f"{mean:.0f} ± {std:.0f}"
+
+
+def _number(value: float | None, missing: str = "?") -> str:
+    return missing if value is None else f"{value:.0f}"
+
+
+def _show(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> None:
+    """A table on a terminal; elsewhere plain columns, as wide as they are."""
+    console = Console()
+    if console.is_terminal:
+        table = Table(show_header=any(header), box=None if not any(header) else Table().box)
+        for i, title in enumerate(header):
+            table.add_column(title, justify="right" if i in numbers else "left", no_wrap=i == 0)
+        for row in rows:
+            table.add_row(*map(escape, row))
+        console.print(table)
+        return
+    lines = [header, *rows] if any(header) else rows
+    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
+    for line in lines:
+        cells = (
+            cell.rjust(w) if i in numbers else cell.ljust(w)
+            for i, (cell, w) in enumerate(zip(line, widths, strict=True))
+        )
+        print("  ".join(cells).rstrip())

@@ -1,0 +1,208 @@
+"""Built-in data: behaviour policies that are shipped with the package, rolled out on the user's machine.
+
+After D4RL's definitions: *medium* is played by a half-trained policy, *medium-replay* by the ladder of policies on the
+way there (its foot acts at random) in the proportions of training, *medium-expert* half by each of the two. The data
+depend on (task, size, seed, versions of the libraries and of the policies) and on nothing else: not on the number of
+processes that play, nor on how often they were interrupted.
+"""
+
+import hashlib
+import importlib.metadata
+import json
+import shutil
+import warnings
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mental_accounts.config import ActionSpec
+from mental_accounts.data.checks import DataError
+from mental_accounts.data.files import cache_folder
+from mental_accounts.data.progress import progress_bar
+from mental_accounts.data.rollout import Shard
+from mental_accounts.data.storage import check_memory
+from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.data.workers import Arrays, play_shards
+
+SHARD_STEPS = 5_000
+"""Steps that one process plays before it hands them over: what a crash may cost. A part of what the data depend on."""
+
+BEHAVIOURS = Path(__file__).parent / "behaviours"
+"""The policies that are shipped: `manifest.json`, and a folder of safetensors files per robot."""
+
+KINDS = ("medium", "medium-replay", "medium-expert")
+
+
+@dataclass(frozen=True)
+class Share:
+    """One policy's part of a data set."""
+
+    file: Path | None
+    """None for uniformly random actions."""
+    weight: float
+    """Its share of the steps; those of a data set add up to 1."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a built-in data set is made."""
+
+    env_id: str
+    log_std_range: tuple[float, float]
+    shares: tuple[Share, ...]
+    digest: str
+    """Of the policies' files and weights."""
+
+
+def recipe_of(robot: str, kind: str, folder: Path | None = None) -> Recipe:
+    """Read the manifest in `folder`; robot such as `hopper`, kind one of `medium`, `medium-replay`, `medium-expert`."""
+    folder = folder or BEHAVIOURS
+    path = folder / "manifest.json"
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file, the package was installed without its behaviour policies")
+    manifest = json.loads(path.read_text())
+    entry = manifest["tasks"].get(robot)
+    if entry is None or kind not in KINDS:
+        raise DataError(f"built-in data exist for {sorted(manifest['tasks'])} × {list(KINDS)}, got {robot!r}, {kind!r}")
+    if kind == "medium-expert" and not entry.get("expert", {}).get("met"):
+        raise DataError(f"{robot}-medium-expert: no expert was reached when the behaviour policies were trained")
+    if kind == "medium":
+        parts = [entry["medium"] | {"weight": 1.0}]
+    elif kind == "medium-expert":
+        parts = [entry["medium"] | {"weight": 0.5}, entry["expert"] | {"weight": 0.5}]
+    else:
+        parts = entry["replay"]
+    total = sum(part["weight"] for part in parts)
+    shares = []
+    digest = hashlib.blake2b(digest_size=8)
+    for part in parts:
+        file = None if part["file"] is None else folder / part["file"]
+        share = Share(file, part["weight"] / total)
+        digest.update(b"random" if file is None else _read_policy(file, part.get("sha256"), path))
+        digest.update(f"{share.weight:.6f}".encode())
+        shares.append(share)
+    low, high = manifest["log_std_range"]
+    return Recipe(entry["env_id"], (float(low), float(high)), tuple(shares), digest.hexdigest())
+
+
+def _read_policy(file: Path, sha256: str | None, manifest: Path) -> bytes:
+    if not file.is_file():
+        raise FileNotFoundError(f"{file}: no such file, though {manifest} names it")
+    data = file.read_bytes()
+    if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
+        raise DataError(f"{file}: the file is not the one that {manifest} describes; install the package again")
+    return data
+
+
+def make_builtin(
+    robot: str, kind: str, size: int, seed: int = 0, *, workers: int | None = None, folder: Path | None = None
+) -> Trajectories:
+    """Whole episodes, until there are `size` steps: from the cache, or rolled out now by `workers` processes.
+
+    Without `workers` there is one a core. Interrupted work is taken up again where it stopped. `folder` holds other
+    behaviour policies than the shipped ones.
+    """
+    for name, value, least in (("steps", size, 1), ("seed", seed, 0), ("workers", workers or 1, 1)):
+        if value < least:
+            raise DataError(f"{name} must be at least {least}, got {value}")
+    recipe = recipe_of(robot, kind, folder)
+    versions = _versions()
+    facts = {"env_id": recipe.env_id, "size": size, "seed": seed, "behaviours": recipe.digest, "versions": versions}
+    path = cached_path(f"{robot}-{kind}", facts)
+    if path.exists():
+        try:
+            return Trajectories.load(path)
+        except DataError as error:
+            warnings.warn(f"{error} (done: it is made again now)", stacklevel=2)
+            path.unlink()
+    obs_dim, spec = _spaces(recipe.env_id)
+    _check_room(size * 4 * (obs_dim + spec.size + 4), path)
+    unfinished = path.with_suffix(".shards")
+    shards = _plan(f"{robot}-{kind}", recipe, size, seed)
+    with progress_bar(f"playing {robot}-{kind}", size) as advance:
+        played = play_shards([shard for shard, _ in shards], unfinished, workers, advance)
+    arrays = _whole_episodes(played, [due for _, due in shards])
+    store = Trajectories.from_steps(
+        *(arrays[name] for name in ("observations", "actions", "rewards")),
+        lengths=arrays["lengths"],
+        terminated=arrays["terminated"],
+        truncated=arrays["truncated"],
+        action_spec=spec,
+        info={"name": f"{robot}-{kind}", "source": "builtin", **facts},
+        where=f"{robot}-{kind}",
+    )
+    store.save(path)
+    shutil.rmtree(unfinished, ignore_errors=True)
+    return store
+
+
+def cached_path(name: str, facts: dict[str, Any]) -> Path:
+    """Where a data set lies once it is made."""
+    text = json.dumps({"name": name, "shard_steps": SHARD_STEPS, **facts}, sort_keys=True)
+    key = hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
+    return cache_folder() / "builtin" / name / f"{facts['size']}-steps-seed-{facts['seed']}-{key}.safetensors"
+
+
+def _versions() -> dict[str, str]:
+    try:
+        return {name: importlib.metadata.version(name) for name in ("gymnasium", "mujoco", "numpy")}
+    except importlib.metadata.PackageNotFoundError:
+        raise ImportError("rolling out built-in data needs MuJoCo: pip install 'mental-accounts[mujoco]'") from None
+
+
+def _spaces(env_id: str) -> tuple[int, ActionSpec]:
+    """The size of an observation, and the action space."""
+    import gymnasium
+
+    env = gymnasium.make(env_id, disable_env_checker=True)
+    observations, actions = env.observation_space, env.action_space
+    env.close()
+    if not isinstance(actions, gymnasium.spaces.Box) or not actions.is_bounded() or not observations.shape:
+        raise DataError(f"{env_id}: expected flat observations and a bounded Box of actions, got {actions}")
+    spec = ActionSpec("box", int(actions.shape[0]), tuple(actions.low.tolist()), tuple(actions.high.tolist()))
+    return int(observations.shape[0]), spec
+
+
+def _plan(name: str, recipe: Recipe, size: int, seed: int) -> list[tuple[Shard, int]]:
+    """The shards, and how many steps of the data set are due once each is in."""
+    planned: list[tuple[Shard, int]] = []
+    due, weight = 0, 0.0
+    for number, share in enumerate(recipe.shares):
+        weight += share.weight
+        quota = round(size * weight) if number < len(recipe.shares) - 1 else size
+        for begin in range(due, quota, SHARD_STEPS):
+            steps = min(SHARD_STEPS, quota - begin)
+            entropy = (seed, zlib.crc32(name.encode()), number, (begin - due) // SHARD_STEPS)
+            file = None if share.file is None else str(share.file)
+            planned.append((Shard(recipe.env_id, file, recipe.log_std_range, steps, entropy), begin + steps))
+        due = quota
+    return planned
+
+
+def _whole_episodes(played: list[Arrays], due: list[int]) -> Arrays:
+    """Of each shard the first episodes until as many steps are there as are due: a shard's last one runs over."""
+    kept: list[Arrays] = []
+    have = 0
+    for arrays, target in zip(played, due, strict=True):
+        ends = np.cumsum(arrays["lengths"])
+        episodes = min(int(np.searchsorted(ends, target - have)) + 1, len(ends)) if target > have else 0
+        steps = int(ends[episodes - 1]) if episodes else 0
+        sizes = {"observations": steps, "actions": steps, "rewards": steps}
+        kept.append({name: array[: sizes.get(name, episodes)] for name, array in arrays.items()})
+        have += steps
+    return {name: np.concatenate([arrays[name] for arrays in kept]) for name in kept[0]}
+
+
+def _check_room(nbytes: int, path: Path) -> None:
+    """Say before anything is played that memory or disk are too small for data of so many bytes."""
+    check_memory(3 * nbytes, "cpu")  # the shards, them put together, the store
+    path.parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(path.parent).free
+    if 2 * nbytes > free:  # the shards and the file that is made of them
+        raise OSError(
+            f"{path.parent}: {2 * nbytes / 1e9:.2f} GB are needed there, but only {free / 1e9:.2f} GB are free; "
+            "ask for fewer steps, or set MENTAL_ACCOUNTS_CACHE to a folder on another disk"
+        )

@@ -1,0 +1,53 @@
+"""What data there are on this machine, read off the files' headers."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mental_accounts.data.builtin import KINDS
+from mental_accounts.data.d4rl import cached_d4rl
+from mental_accounts.data.files import cache_folder, read_facts
+from mental_accounts.data.minari import installed_minari
+from mental_accounts.data.tasks import ROBOTS, TASKS, imported_names, imported_path
+
+
+@dataclass(frozen=True)
+class Held:
+    """One data set that lies on this machine (or, `here` False, does not). Numbers are None where they are not known
+    without reading all of it.
+    """
+
+    task: str
+    path: Path | None
+    seed: int | None = None
+    steps: int | None = None
+    trajectories: int | None = None
+    return_mean: float | None = None
+    return_std: float | None = None
+    return_max: float | None = None
+    here: bool = True
+
+    @property
+    def nbytes(self) -> int | None:
+        return self.path.stat().st_size if self.path is not None and self.path.exists() else None
+
+
+def held_data() -> list[Held]:
+    """Everything at hand, in the order of the table of tasks; imported data last."""
+    found = []
+    for robot in ROBOTS:
+        for kind in KINDS:
+            files = sorted((cache_folder() / "builtin" / f"{robot}-{kind}").glob("[!.]*.safetensors"))
+            found += [_held(f"{robot}-{kind}", path) for path in files]
+    for task in TASKS.values():
+        if task.source == "d4rl" and cached_d4rl(task.dataset).exists():
+            found.append(Held(task.name, cached_d4rl(task.dataset)))
+    found += [Held(f"minari/{dataset}", None) for dataset in installed_minari()]
+    found += [_held(f"imported/{name}", imported_path(name)) for name in imported_names()]
+    return found
+
+
+def _held(task: str, path: Path) -> Held:
+    facts = read_facts(path)
+    summary, info = facts.get("summary", {}), facts.get("info", {})
+    numbers = {name: summary.get(name) for name in ("return_mean", "return_std", "return_max")}
+    return Held(task, path, info.get("seed"), summary.get("steps"), summary.get("trajectories"), **numbers)

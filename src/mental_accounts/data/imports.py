@@ -1,0 +1,44 @@
+"""The user's own data under a name: a D4RL-layout HDF5 file, a Decision Transformer `.pkl`, or a Minari data set."""
+
+import re
+from pathlib import Path
+
+from mental_accounts.data.checks import DataError
+from mental_accounts.data.d4rl import read_d4rl
+from mental_accounts.data.minari import read_minari
+from mental_accounts.data.pickles import read_pickle
+from mental_accounts.data.tasks import ROBOTS, imported_path
+from mental_accounts.data.trajectories import Trajectories
+
+HDF5, PICKLE = (".hdf5", ".h5"), (".pkl", ".pickle")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+
+def import_data(
+    source: str, name: str | None = None, env_id: str | None = None, time_limit: int | None = None
+) -> tuple[str, Trajectories]:
+    """Read `source`, a file or a Minari id, and keep it in the cache; the task's name, `imported/NAME`, and the data.
+
+    `name` is by default that of the file. `env_id` is the Gymnasium environment; it is guessed from names such as
+    `hopper_medium-v2.hdf5`. `time_limit` cuts trajectories of HDF5 files that have no `timeouts`.
+    """
+    path = Path(source).expanduser()
+    kind = path.suffix.lower()
+    name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem if kind in HDF5 + PICKLE else source).strip("-.")
+    if not NAME.fullmatch(name):
+        raise DataError(f"a name must be made of letters, digits, dots, dashes and underscores, got {name!r}")
+    if kind in HDF5:
+        store = read_d4rl(path, time_limit=time_limit)
+    elif kind in PICKLE:
+        store = read_pickle(path)
+    elif path.exists():
+        raise DataError(f"{path}: expected a file that ends in one of {', '.join(HDF5 + PICKLE)}, or a Minari id")
+    else:
+        store = read_minari(source)
+    known = next(
+        (f"{robot.env}-v4" for robot in ROBOTS.values() if re.match(rf"{robot.name}(?![a-z])", path.name)), None
+    )
+    store.info["env_id"] = env_id or store.info.get("env_id") or known
+    store.info["name"] = f"imported/{name}"
+    store.save(imported_path(name))
+    return f"imported/{name}", store

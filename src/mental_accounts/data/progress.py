@@ -1,0 +1,17 @@
+"""A progress bar on a terminal, silence elsewhere."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+@contextmanager
+def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """Gives a function that moves the bar on by so many; on standard error, so that standard output stays clean."""
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task(what, total=total)
+        yield lambda done: progress.advance(bar, done)

@@ -1,0 +1,253 @@
+"""The table of tasks: what a name stands for, and `load_task`, which brings its trajectories.
+
+Names look like this:
+
+    hopper-medium                     built-in: rolled out on this machine, nothing to download
+    d4rl/hopper-medium-v2             D4RL's file, downloaded into the cache
+    minari/mujoco/hopper/medium-v0    Minari's, installed or downloaded; any other Minari id works too
+    imported/NAME                     what `mental-accounts data import` brought in
+"""
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from mental_accounts.config import ActionSpec
+from mental_accounts.data.builtin import KINDS, make_builtin
+from mental_accounts.data.checks import DataError
+from mental_accounts.data.d4rl import fetch_d4rl, read_d4rl
+from mental_accounts.data.files import cache_folder
+from mental_accounts.data.minari import installed_minari, read_minari
+from mental_accounts.data.trajectories import Trajectories
+
+Source = Literal["builtin", "d4rl", "minari", "imported"]
+
+
+@dataclass(frozen=True)
+class Robot:
+    """What the tasks of one robot have in common: ODT's settings and D4RL's constants."""
+
+    name: str
+    """As in `hopper-medium`."""
+    env: str
+    """Gymnasium's id without its version."""
+    action_dim: int
+    """Dimensions of an action; each lies in [-1, 1]."""
+    target_return: float
+    """The return that a policy is asked for when it is evaluated."""
+    exploration_return: float
+    """The return that it is asked for when it collects new trajectories."""
+    random_return: float
+    """D4RL's normalised score is 0 here ..."""
+    expert_return: float
+    """... and 100 here."""
+    eval_context_length: int
+    """Steps that ODT sees while it acts."""
+    timestep_embedding: bool
+    """Whether ODT embeds the absolute timestep."""
+
+
+ROBOTS = {
+    robot.name: robot
+    for robot in (
+        Robot("hopper", "Hopper", 3, 3600, 7200, -20.272305, 3234.3, 20, True),
+        Robot("walker2d", "Walker2d", 6, 5000, 10000, 1.629008, 4592.3, 5, False),
+        Robot("halfcheetah", "HalfCheetah", 6, 6000, 12000, -280.178953, 12135.0, 5, False),
+    )
+}
+
+
+@dataclass(frozen=True)
+class Published:
+    """Statistics of D4RL's data set of that name, version 2, of its finished trajectories.
+
+    Those of medium and medium-replay are as printed by the Decision Transformer's conversion script, those of
+    medium-expert follow from its two halves.
+    """
+
+    steps: int
+    trajectories: int
+    return_mean: float
+    return_std: float
+    return_max: float
+
+
+PUBLISHED = {
+    "hopper-medium": Published(999_906, 2186, 1422.06, 378.95, 3222.36),
+    "hopper-medium-replay": Published(402_000, 2041, 467.30, 511.03, 3192.93),
+    "hopper-medium-expert": Published(1_999_400, 3213, 2089.88, 1039.96, 3759.08),
+    "walker2d-medium": Published(999_995, 1190, 2852.09, 1095.44, 4226.94),
+    "walker2d-medium-replay": Published(302_000, 1093, 682.70, 895.96, 4132.00),
+    "walker2d-medium-expert": Published(1_999_209, 2190, 3796.57, 1312.28, 5011.69),
+    "halfcheetah-medium": Published(1_000_000, 1000, 4770.33, 355.75, 5309.38),
+    "halfcheetah-medium-replay": Published(202_000, 202, 3093.29, 1680.69, 4985.14),
+    "halfcheetah-medium-expert": Published(2_000_000, 2000, 7713.38, 2970.24, 11252.04),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """A data set, the environment that it belongs to, and the paper's settings for it."""
+
+    name: str
+    """What `load_task` knows it by."""
+    source: Source
+    """Where the trajectories come from."""
+    dataset: str
+    """What the source calls it."""
+    env_id: str | None
+    """The Gymnasium environment: version 4 for D4RL's data, 5 for built-in and Minari's. None where it is not known."""
+    target_return: float | None = None
+    """The return that a policy is asked for in evaluation. None: `load_task` puts the data's best in its place."""
+    exploration_return: float | None = None
+    """The return that it is asked for when it explores; as above, twice the best."""
+    random_return: float | None = None
+    """The return of a random policy, where the normalised score is 0."""
+    expert_return: float | None = None
+    """The return of an expert, where the normalised score is 100."""
+    context_length: int = 20
+    """K: steps that a policy sees in training."""
+    eval_context_length: int = 20
+    """Steps that it sees while it acts."""
+    timestep_embedding: bool = True
+    """Whether tokens carry an embedding of the absolute timestep."""
+    size: int | None = None
+    """Steps that are made by default, for built-in data: as many as D4RL has."""
+    published: Published | None = None
+    """D4RL's statistics of the data set of that name."""
+
+
+def _table() -> dict[str, Task]:
+    tasks = []
+    for robot in ROBOTS.values():
+        for kind in KINDS:
+            data = f"{robot.name}-{kind}"
+            published = PUBLISHED[data]
+            size = round(published.steps, -3)
+            tasks.append(_task(data, "builtin", data, robot, f"{robot.env}-v5", size=size, published=published))
+            name = f"d4rl/{data}-v2"
+            tasks.append(_task(name, "d4rl", f"{data}-v2", robot, f"{robot.env}-v4", published=published))
+        for kind in ("simple", "medium", "expert"):
+            data = f"mujoco/{robot.name}/{kind}-v0"
+            tasks.append(_task(f"minari/{data}", "minari", data, robot, f"{robot.env}-v5"))
+    return {task.name: task for task in sorted(tasks, key=lambda task: task.source)}  # stable: robots keep their order
+
+
+def _task(
+    name: str,
+    source: Source,
+    dataset: str,
+    robot: Robot | None,
+    env_id: str | None,
+    size: int | None = None,
+    published: Published | None = None,
+) -> Task:
+    task = Task(name, source, dataset, env_id, size=size, published=published)
+    if robot is None:
+        return task
+    return replace(
+        task,
+        target_return=robot.target_return,
+        exploration_return=robot.exploration_return,
+        random_return=robot.random_return,
+        expert_return=robot.expert_return,
+        eval_context_length=robot.eval_context_length,
+        timestep_embedding=robot.timestep_embedding,
+    )
+
+
+TASKS = _table()
+"""Every task with a name of its own. `minari/<id>` and `imported/<name>` are understood beside these."""
+
+
+def find_task(name: str) -> Task:
+    """The task of that name; where there is none, an error that lists those with names like it."""
+    if name in TASKS:
+        return TASKS[name]
+    prefix, _, rest = name.partition("/")
+    if prefix == "minari" and rest:
+        return _task(name, "minari", rest, None, None)
+    if prefix == "imported" and rest in imported_names():
+        return _task(name, "imported", rest, None, None)
+    close = difflib.get_close_matches(name, known_names(), n=4, cutoff=0.5)
+    hint = f"did you mean {', '.join(close)}?" if close else "`mental-accounts data list` shows all"
+    raise DataError(f"there is no task {name!r}; {hint}")
+
+
+def load_task(
+    name: str, size: int | None = None, seed: int = 0, *, workers: int | None = None
+) -> tuple[Task, Trajectories]:
+    """The task and its trajectories, made or downloaded first where they are not on this machine yet.
+
+    Built-in data are rolled out from `seed` until there are `size` steps (default: as many as D4RL has), by `workers`
+    processes (default: one a core). Of other data `size` takes whole trajectories, drawn by `seed`, until there are
+    that many steps (default: all).
+    """
+    task = find_task(name)
+    if size is not None and size < 1:
+        raise DataError(f"size must be at least 1 step, got {size}")
+    if task.source == "builtin":
+        robot, _, kind = task.dataset.partition("-")
+        assert task.size is not None
+        return task, make_builtin(robot, kind, size or task.size, seed, workers=workers)
+    if task.source == "d4rl":
+        robot_name = task.dataset.partition("-")[0]
+        dim = ROBOTS[robot_name].action_dim
+        spec = ActionSpec("box", dim, (-1.0,) * dim, (1.0,) * dim)
+        info = {"name": name, "env_id": task.env_id}
+        store = read_d4rl(fetch_d4rl(task.dataset), action_spec=spec, info=info)
+    elif task.source == "minari":
+        store = read_minari(task.dataset)
+    else:
+        store = Trajectories.load(imported_path(task.dataset))
+    return complete(task, store), store if size is None else _part(store, size, seed)
+
+
+def complete(task: Task, store: Trajectories) -> Task:
+    """Fill in what only the data know: the environment, and targets where no table has any."""
+    env_id = task.env_id or store.info.get("env_id")
+    if task.target_return is not None:
+        return replace(task, env_id=env_id)
+    robot = next((robot for robot in ROBOTS.values() if env_id and env_id.startswith(f"{robot.env}-")), None)
+    if robot is not None:
+        return _task(task.name, task.source, task.dataset, robot, env_id)
+    best = float(store.returns.max())
+    return replace(task, env_id=env_id, target_return=best, exploration_return=best + abs(best))
+
+
+def normalised_score(task: Task, returns: Tensor | float) -> Tensor:
+    """D4RL's score, 100 · (return - random) / (expert - random): (...) -> (...)."""
+    if task.random_return is None or task.expert_return is None:
+        raise DataError(
+            f"{task.name} has no normalisation constants; use replace(task, random_return=, expert_return=)"
+        )
+    values = torch.as_tensor(returns, dtype=torch.float64)
+    return 100 * (values - task.random_return) / (task.expert_return - task.random_return)
+
+
+def imported_path(name: str) -> Path:
+    """Where an imported data set lies."""
+    return cache_folder() / "imported" / f"{name}.safetensors"
+
+
+def imported_names() -> list[str]:
+    """The data sets that were imported on this machine."""
+    return sorted(path.stem for path in (cache_folder() / "imported").glob("[!.]*.safetensors"))
+
+
+def known_names() -> list[str]:
+    """The table, what was imported, and what Minari has on this machine."""
+    more: Iterable[str] = [f"imported/{name}" for name in imported_names()]
+    local = [f"minari/{dataset}" for dataset in installed_minari()]
+    return [*TASKS, *more, *(name for name in local if name not in TASKS)]
+
+
+def _part(store: Trajectories, size: int, seed: int) -> Trajectories:
+    order = torch.randperm(len(store), generator=torch.Generator().manual_seed(seed))
+    before = store.lengths[order].cumsum(0) - store.lengths[order]
+    return store.select(order[before < size].sort().values)

@@ -1,0 +1,435 @@
+"""One store of trajectories: flat tensors, one row a step, on the CPU or wholly on a GPU.
+
+What it does, one call a line:
+
+    store = Trajectories.from_steps(observations, actions, rewards, lengths=..., terminated=..., truncated=...)
+    store.annotate(codebook, rule, reward_transform)      # codes and attractions of every step
+    store.slice(3).returns_to_go                          # (T,), a view
+    store.append(observations, actions, rewards, terminated=True)
+    store.evict(1)                                        # the oldest
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mental_accounts.accounts import Codebook, RewardTransform, UpdateRule
+from mental_accounts.config import ActionSpec, config_from_dict
+from mental_accounts.data.annotation import Annotation
+from mental_accounts.data.checks import DataError, Steps, Values, checked_steps, to_unit_of
+from mental_accounts.data.files import read_tensors, write_tensors
+from mental_accounts.data.statistics import Statistics, returns_to_go, statistics_of
+from mental_accounts.data.storage import Column, StepStorage, check_memory
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Trajectory:
+    """One trajectory of T steps; the tensors are views into the store, good until it is changed."""
+
+    observations: Tensor  # (T, obs)
+    actions: Tensor  # (T, act), or (T,) int64 where actions are discrete
+    rewards: Tensor  # (T,)
+    timesteps: Tensor  # (T,) int32
+    returns_to_go: Tensor  # (T,)
+    codes: Tensor | None  # (T,) or (T, groups); None before the store was annotated
+    attractions: Tensor | None  # (T,) or (T, groups)
+    terminated: bool
+    truncated: bool
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    def __repr__(self) -> str:
+        shown = []
+        for item in fields(self):
+            value = getattr(self, item.name)
+            shown.append(f"{item.name}={tuple(value.shape) if isinstance(value, Tensor) else value}")
+        return f"Trajectory({', '.join(shown)})"
+
+
+class Trajectories:
+    """Whole trajectories, the oldest first.
+
+    `gamma` discounts the returns-to-go, which are taken in hindsight over each whole trajectory. `action_spec` is the
+    environment's action space, where it is known: actions outside of it are refused. `info` says where the data
+    came from; it is saved along.
+    """
+
+    def __init__(
+        self,
+        obs_dim: int,
+        action_dim: int | None,
+        capacity: int,
+        *,
+        gamma: float = 1.0,
+        action_spec: ActionSpec | None = None,
+        info: Mapping[str, Any] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """An empty store with room for `capacity` steps; `action_dim` None means discrete actions."""
+        if not 0.0 < gamma <= 1.0:
+            raise DataError(f"gamma must be in (0, 1], got {gamma!r}")
+        self.gamma, self.action_spec, self.info = gamma, action_spec, dict(info or {})
+        self.annotation: Annotation | None = None
+        self.storage = StepStorage(_columns(obs_dim, action_dim), capacity, device)
+        self._evicted = 0  # steps dropped so far: trajectories remember where they begin, counted from the very first
+        self._begins: list[int] = []
+        self._lengths: list[int] = []
+        self._returns: list[float] = []
+        self._terminated: list[bool] = []
+        self._truncated: list[bool] = []
+
+    @classmethod
+    def from_steps(
+        cls,
+        observations: Values,
+        actions: Values,
+        rewards: Values,
+        *,
+        lengths: Values,
+        terminated: Values,
+        truncated: Values,
+        action_spec: ActionSpec | None = None,
+        gamma: float = 1.0,
+        capacity: int | None = None,
+        device: torch.device | str = "cpu",
+        info: Mapping[str, Any] | None = None,
+        where: str = "data",
+    ) -> "Trajectories":
+        """Whole trajectories one after the other: (N, obs), (N, act) or (N,), (N,); one length and flags for each.
+
+        `where` names the data in errors. `capacity` is in steps; by default there is room for these only, and the store
+        grows when more are appended.
+        """
+        steps = checked_steps(
+            observations, actions, rewards, lengths, terminated, truncated, where=where, action_spec=action_spec
+        )
+        action_dim = steps.actions.shape[1] if steps.actions.ndim == 2 else None
+        room = len(steps) if capacity is None else capacity
+        store = cls(
+            steps.observations.shape[1],
+            action_dim,
+            room,
+            gamma=gamma,
+            action_spec=action_spec,
+            info=info,
+            device=device,
+        )
+        store._extend(steps)
+        return store
+
+    # What there is.
+
+    def __len__(self) -> int:
+        """The number of trajectories."""
+        return len(self._lengths)
+
+    def __iter__(self) -> Iterator[Trajectory]:
+        return (self.slice(i) for i in range(len(self)))
+
+    def __repr__(self) -> str:
+        actions = tuple(self.actions.shape)
+        return (
+            f"Trajectories({len(self)} trajectories, observations={tuple(self.observations.shape)}, actions={actions}, "
+            f"annotated={self.annotation is not None}, device={self.device}, {self.nbytes / 1e6:.1f} MB)"
+        )
+
+    @property
+    def steps(self) -> int:
+        """The number of steps in all."""
+        return self.storage.count
+
+    @property
+    def device(self) -> torch.device:
+        return self.storage.device
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of all columns, room for later steps included."""
+        return self.storage.nbytes
+
+    @property
+    def discrete(self) -> bool:
+        return self.actions.ndim == 1
+
+    @property
+    def observations(self) -> Tensor:
+        """(N, obs) float32, a view."""
+        return self.storage.rows("observations")
+
+    @property
+    def actions(self) -> Tensor:
+        """(N, act) float32 in the environment's own units, or (N,) int64; a view."""
+        return self.storage.rows("actions")
+
+    @property
+    def rewards(self) -> Tensor:
+        """(N,) float32, a view."""
+        return self.storage.rows("rewards")
+
+    @property
+    def timesteps(self) -> Tensor:
+        """(N,) int32, each step's place in its trajectory; a view."""
+        return self.storage.rows("timesteps")
+
+    @property
+    def returns_to_go(self) -> Tensor:
+        """(N,) float32, g_t = Σ_{τ >= t} γ^(τ-t) r_τ over the whole trajectory; a view."""
+        return self.storage.rows("returns_to_go")
+
+    @property
+    def codes(self) -> Tensor | None:
+        """(N,) or (N, groups) of a small integer type, a view; None before `annotate`."""
+        return self.storage.rows("codes") if self.annotation is not None else None
+
+    @property
+    def attractions(self) -> Tensor | None:
+        """(N,) or (N, groups) float32, traced over the whole trajectory; a view; None before `annotate`."""
+        return self.storage.rows("attractions") if self.annotation is not None else None
+
+    @property
+    def lengths(self) -> Tensor:
+        """(trajectories,) int64, on the CPU."""
+        return torch.tensor(self._lengths, dtype=torch.int64)
+
+    @property
+    def returns(self) -> Tensor:
+        """(trajectories,) float64, undiscounted, on the CPU."""
+        return torch.tensor(self._returns, dtype=torch.float64)
+
+    @property
+    def terminated(self) -> Tensor:
+        """(trajectories,) bool, on the CPU: ended by the task itself."""
+        return torch.tensor(self._terminated, dtype=torch.bool)
+
+    @property
+    def truncated(self) -> Tensor:
+        """(trajectories,) bool, on the CPU: cut off."""
+        return torch.tensor(self._truncated, dtype=torch.bool)
+
+    def slice(self, i: int) -> Trajectory:
+        """Trajectory i as views; negative numbers count from the newest."""
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"trajectory {i} was asked for, but there are {len(self)}")
+        begin = self._begins[i] - self._evicted
+        end = begin + self._lengths[i]
+        names = ["observations", "actions", "rewards", "timesteps", "returns_to_go"]
+        found = {name: self.storage.rows(name)[begin:end] for name in names}
+        codes, attractions = self.codes, self.attractions
+        return Trajectory(
+            **found,
+            codes=None if codes is None else codes[begin:end],
+            attractions=None if attractions is None else attractions[begin:end],
+            terminated=self._terminated[i],
+            truncated=self._truncated[i],
+        )
+
+    def best(self, n: int) -> Tensor:
+        """The indices of the n trajectories with the highest returns (fewer where there are fewer), worst first.
+
+        Worst first, so that a first-in-first-out replay made of them forgets the worst first.
+        """
+        return self.returns.argsort(stable=True)[max(0, len(self) - n) :]
+
+    def statistics(self) -> Statistics:
+        """Counts, returns, and the mean and standard deviation of states over steps."""
+        self._refuse_empty("statistics")
+        return statistics_of(self.observations, self.returns)
+
+    # What changes it.
+
+    def append(
+        self,
+        observations: Values,
+        actions: Values,
+        rewards: Values,
+        *,
+        terminated: bool,
+        truncated: bool = False,
+    ) -> None:
+        """One more trajectory: (T, obs), (T, act) or (T,), (T,). It is annotated as the others are.
+
+        Where there is no room behind the newest, all move to the front; where there is none at all the store grows,
+        unless its addresses are pinned.
+        """
+        steps = checked_steps(
+            observations,
+            actions,
+            rewards,
+            [len(rewards)],
+            [terminated],
+            [truncated],
+            where="appended trajectory",
+            action_spec=self.action_spec,
+        )
+        expected = self.storage.schema()
+        for name in ("observations", "actions"):
+            came = getattr(steps, name)
+            if tuple(came.shape[1:]) != expected[name].shape or came.dtype != expected[name].dtype:
+                raise DataError(
+                    f"appended trajectory: {name} must be {expected[name].dtype} (T, *{expected[name].shape}) like the "
+                    f"store's, got {came.dtype} {tuple(came.shape)}"
+                )
+        self._extend(steps)
+
+    def evict(self, n: int = 1) -> None:
+        """Forget the n oldest trajectories."""
+        if not 0 <= n <= len(self):
+            raise DataError(f"cannot evict {n} of {len(self)} trajectories")
+        dropped = sum(self._lengths[:n])
+        self.storage.drop(dropped)
+        self._evicted += dropped
+        for table in (self._begins, self._lengths, self._returns, self._terminated, self._truncated):
+            del table[:n]
+
+    def reserve(self, capacity: int) -> None:
+        """Room for so many steps in all; moves to new memory where there is less."""
+        self.storage.reserve(capacity)
+
+    def pin_addresses(self) -> None:
+        """Promise that no tensor moves from here on, for a CUDA graph that reads them: a full store is then an error.
+
+        (Eager samplers look the tensors up at every call and need no such promise.)
+        """
+        self.storage.pinned = True
+
+    def annotate(
+        self,
+        codebook: Codebook,
+        rule: UpdateRule,
+        reward_transform: RewardTransform | None = None,
+        to_unit: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        """Route and trace every trajectory, these and all that are appended later.
+
+        `reward_transform` makes payoffs of rewards (None: raw). `to_unit` brings actions into [-1, 1]; by default the
+        store's action space does, where it is known. Annotating again overwrites in place.
+        """
+        if to_unit is None and self.action_spec is not None:
+            to_unit = to_unit_of(self.action_spec)
+        annotation = Annotation(codebook, rule, reward_transform or RewardTransform(), to_unit).to(self.device)
+        codes = annotation.route(self.actions) if self.steps else None
+        self.storage.add("codes", Column(annotation.shape, annotation.code_dtype))
+        self.storage.add("attractions", Column(annotation.shape, torch.float32))
+        self.annotation = annotation
+        if codes is not None:
+            self.storage.rows("codes").copy_(codes)
+            self.storage.rows("attractions").copy_(annotation.trace(codes, self.rewards, self.lengths))
+
+    # Copies.
+
+    def select(self, indices: Tensor, capacity: int | None = None) -> "Trajectories":
+        """A new store of these trajectories, in this order, with room for `capacity` steps (default: no more)."""
+        chosen = [int(i) for i in indices]
+        lengths = self.lengths[chosen]
+        count = int(lengths.sum())
+        begins = torch.tensor([self._begins[i] - self._evicted for i in chosen], dtype=torch.int64)
+        shift = torch.repeat_interleave(begins - (lengths.cumsum(0) - lengths), lengths)
+        rows = (torch.arange(count) + shift).to(self.device)
+        storage = StepStorage(self.storage.schema(), max(1, count if capacity is None else capacity), self.device)
+        storage.extend({name: self.storage.rows(name).index_select(0, rows) for name in self.storage.columns}, count)
+        return self._twin(storage, chosen)
+
+    def to(self, device: torch.device | str) -> "Trajectories":
+        """The store itself where it is on that device, else a copy there; says so first where memory is too small."""
+        target = torch.empty(0, device=device).device
+        if target == self.device or (target.type == self.device.type == "cpu"):
+            return self
+        return self._twin(self.storage.to(target), range(len(self)))
+
+    # Files.
+
+    def save(self, path: Path | str) -> None:
+        """Write one safetensors file; it appears whole or not at all. Codes and attractions are not part of it."""
+        self._refuse_empty("save")
+        tensors = {"observations": self.observations, "actions": self.actions, "rewards": self.rewards}
+        tensors |= {"lengths": self.lengths, "terminated": self.terminated, "truncated": self.truncated}
+        spec = None if self.action_spec is None else asdict(self.action_spec)
+        facts = {"gamma": self.gamma, "info": self.info, "action_spec": spec, "summary": self.statistics().summary()}
+        write_tensors(Path(path), tensors, facts)
+
+    @classmethod
+    def load(cls, path: Path | str, device: torch.device | str = "cpu", gamma: float | None = None) -> "Trajectories":
+        """Read what `save` wrote; refuses files that are cut short, changed, or something else.
+
+        `gamma` replaces the one that was saved.
+        """
+        path = Path(path)
+        if path.exists():  # in memory a row has timesteps, remaining and returns-to-go beside what the file has
+            check_memory(path.stat().st_size, device)
+        tensors, facts = read_tensors(path, required=_SAVED)
+        spec = facts.get("action_spec")
+        return cls.from_steps(
+            *(tensors[name] for name in ("observations", "actions", "rewards")),
+            lengths=tensors["lengths"],
+            terminated=tensors["terminated"],
+            truncated=tensors["truncated"],
+            action_spec=None if spec is None else config_from_dict(ActionSpec, spec),
+            gamma=facts.get("gamma", 1.0) if gamma is None else gamma,
+            info=facts.get("info"),
+            device=device,
+            where=str(path),
+        )
+
+    # Inside.
+
+    def _extend(self, steps: Steps) -> None:
+        lengths, rewards = steps.lengths, steps.rewards.double()
+        begins = lengths.cumsum(0) - lengths
+        timesteps = torch.arange(len(steps)) - torch.repeat_interleave(begins, lengths)
+        remaining = torch.repeat_interleave(lengths, lengths) - timesteps
+        rows = {
+            "observations": steps.observations,
+            "actions": steps.actions,
+            "rewards": steps.rewards,
+            "timesteps": timesteps,
+            "remaining": remaining,
+            "returns_to_go": returns_to_go(rewards, remaining, self.gamma),
+        }
+        if self.annotation is not None:
+            rows["codes"] = codes = self.annotation.route(steps.actions.to(self.device))
+            rows["attractions"] = self.annotation.trace(codes, steps.rewards.to(self.device), lengths)
+        before = self._evicted + self.storage.count
+        self.storage.extend(rows, len(steps))
+        self._begins += (begins + before).tolist()
+        self._lengths += lengths.tolist()
+        self._returns += np.add.reduceat(rewards.numpy(), begins.numpy()).tolist()
+        self._terminated += steps.terminated.tolist()
+        self._truncated += steps.truncated.tolist()
+
+    def _twin(self, storage: StepStorage, chosen: "list[int] | range") -> "Trajectories":
+        """The chosen trajectories, whose steps lie in this storage one after the other."""
+        twin = object.__new__(Trajectories)
+        twin.gamma, twin.action_spec, twin.info = self.gamma, self.action_spec, dict(self.info)
+        twin.annotation = None if self.annotation is None else self.annotation.to(storage.device)
+        twin.storage, twin._evicted = storage, 0
+        twin._lengths = [self._lengths[i] for i in chosen]
+        twin._begins = [0, *np.cumsum(twin._lengths).tolist()][: len(twin._lengths)]
+        twin._returns = [self._returns[i] for i in chosen]
+        twin._terminated = [self._terminated[i] for i in chosen]
+        twin._truncated = [self._truncated[i] for i in chosen]
+        return twin
+
+    def _refuse_empty(self, what: str) -> None:
+        if not len(self):
+            raise DataError(f"{what}: the store holds no trajectory yet")
+
+
+_SAVED = ("observations", "actions", "rewards", "lengths", "terminated", "truncated")
+
+
+def _columns(obs_dim: int, action_dim: int | None) -> dict[str, Column]:
+    """What a step is made of. `remaining` counts the steps to the trajectory's end, the step itself included."""
+    return {
+        "observations": Column((obs_dim,), torch.float32),
+        "actions": Column((), torch.int64) if action_dim is None else Column((action_dim,), torch.float32),
+        "rewards": Column((), torch.float32),
+        "timesteps": Column((), torch.int32),
+        "remaining": Column((), torch.int32),
+        "returns_to_go": Column((), torch.float32),
+    }

@@ -1,0 +1,60 @@
+"""Many updates without the host in between: on a GPU one update is captured in a CUDA graph and replayed.
+
+Launching an update's kernels one by one takes longer than running them. The graph holds everything, from drawing
+windows to the step of λ; what changes from one update to the next (random numbers, learning rate, the live part of the
+store) lies in tensors that the graph reads anew.
+"""
+
+from collections.abc import Callable
+
+import torch
+
+from mental_accounts.data.windows import WindowSampler
+from mental_accounts.learning.update import Updater
+
+WARM_UPS = 3
+"""Updates made eagerly first: they set up optimiser states and workspaces, and they count."""
+
+
+class RepeatedUpdate:
+    """`step()` makes one update of windows from a sampler; captured on a GPU, eager elsewhere."""
+
+    def __init__(self, updater: Updater, sampler: WindowSampler, say: Callable[[str], None]) -> None:
+        self.updater, self.sampler, self.say = updater, sampler, say
+        self.wanted = updater.policy.device.type == "cuda"
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.made = 0
+
+    def step(self) -> None:
+        """One update."""
+        if self.graph is None and self.wanted and self.made >= WARM_UPS:
+            self._capture()
+        if self.graph is not None:
+            self.graph.replay()
+        elif self.wanted:
+            self._on_side_stream()
+        else:
+            self.updater.update(self.sampler())
+        self.made += 1
+
+    def _on_side_stream(self) -> None:
+        """Eagerly, on another stream than the current one: what is set up there may be used by a capture."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            self.updater.update(self.sampler())
+        torch.cuda.current_stream().wait_stream(stream)
+
+    def _capture(self) -> None:
+        """Record one update without making it."""
+        self.sampler.store.pin_addresses()
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.sampler.generator)
+        try:
+            with torch.cuda.graph(graph):
+                self.updater.update(self.sampler())
+        except RuntimeError as error:
+            self.wanted = False
+            self.say(f"updates cannot be captured in a CUDA graph here ({error}); going on without, more slowly")
+            return
+        self.graph = graph
