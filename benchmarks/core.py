@@ -9,7 +9,6 @@ trajectories, and its time is scaled to all of them.
 
 import argparse
 import json
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ import torch
 from torch import Tensor
 
 import mental_accounts as ma
+from mental_accounts.learning.run_folder import surroundings
 
 TRAJECTORIES, STEPS, CODES = 1_000, 1_000, 27
 ACTIONS, DIM = 1_000_000, 6
@@ -95,8 +95,8 @@ def main() -> None:
     ratio = statistics.median(times[loop]) / statistics.median(times[trace])
     print(f"\nthe trace is {ratio:,.0f} times faster than the loop")
     if args.json:
-        record = {"torch": torch.__version__, "hardware": hardware, "machine": platform.machine(), "ms": times}
-        args.json.write_text(json.dumps(record | {"trace_over_loop": ratio}, indent=1) + "\n")
+        found = {"what": __doc__.splitlines()[0], **surroundings(), "ms": times, "loop / trace": ratio}
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig
 from mental_accounts.learning import Objective, clip_gradients, make_optimizer
+from mental_accounts.learning.run_folder import surroundings
 from mental_accounts.policy import DecisionTransformer, autocast
 
 K, STATE, ACTION, HIDDEN, LAYERS, HEADS = 20, 11, 3, 512, 4, 4
@@ -142,12 +143,13 @@ def main() -> None:
     record = {}
     for name, (above, below) in ratios.items():
         values = [a / b for a, b in zip(times[above], times[below], strict=True)]
-        record[name] = [statistics.median(values), min(values), max(values)]
-        print(f"{name:<36} {statistics.median(values):6.3f}  [{min(values):.3f}, {max(values):.3f}]")
+        fastest = min(times[above]) / min(times[below])
+        record[name] = {"median": statistics.median(values), "range": [min(values), max(values)], "of fastest": fastest}
+        spread = f"[{min(values):.3f}, {max(values):.3f}]"
+        print(f"{name:<36} {statistics.median(values):6.3f}  {spread:<16}  of the fastest {fastest:.3f}")
     if args.json:
-        args.json.write_text(
-            json.dumps({"torch": torch.__version__, "hardware": hardware, "ms": times, "ratios": record})
-        )
+        found = {"what": __doc__.splitlines()[0], **surroundings(), "ms": times, "ratios": record}
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

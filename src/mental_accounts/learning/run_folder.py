@@ -25,7 +25,7 @@ import torch
 from mental_accounts.config import TrainConfig
 from mental_accounts.policy.files import write_atomically
 
-PACKAGES = ("mental-accounts", "torch", "numpy", "gymnasium", "mujoco")
+PACKAGES = ("mental-accounts", "torch", "numpy", "gymnasium", "mujoco", "transformers")
 
 
 class RunError(RuntimeError):

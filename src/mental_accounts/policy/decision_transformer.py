@@ -189,7 +189,7 @@ class DecisionTransformer(nn.Module):
                 f"observations must have shape (B, K, state_dim = {state_dim}), got {tuple(observations.shape)}"
             )
         B, K = observations.shape[:2]
-        if K == 0 or K > self.config.context_length:
+        if not 1 <= K <= self.config.context_length:
             raise ValueError(f"a window must have 1 to context_length = {self.config.context_length} steps, got {K}")
         shape = (B, K) if self.config.action.is_discrete else (B, K, self.config.action.size)
         if tuple(actions.shape) != shape:
