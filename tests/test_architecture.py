@@ -12,17 +12,20 @@ import mental_accounts
 SOURCE = Path(mental_accounts.__file__).parent
 
 # Data flow one way, and so do imports. A room may always import itself.
+SHARED = {"accounts", "config", "files", "spaces"}
 ALLOWED = {
     "accounts": set(),
+    "files": set(),
     "config": {"accounts"},
     "presets": {"config"},
-    "policy": {"accounts", "config"},
-    "data": {"accounts", "config"},
-    "learning": {"accounts", "config", "presets", "policy", "data"},
-    "evidence": {"accounts", "config", "presets", "policy", "data", "learning"},
-    "integrations": {"accounts", "config", "policy"},
-    "commands": {"accounts", "config", "presets", "policy", "data", "learning", "evidence", "integrations"},
-    "cli": {"commands", "accounts", "config", "presets", "policy", "data", "learning", "evidence", "integrations"},
+    "spaces": {"accounts", "config"},
+    "policy": SHARED,
+    "data": SHARED,
+    "learning": SHARED | {"presets", "policy", "data"},
+    "evidence": SHARED | {"presets", "policy", "data", "learning"},
+    "integrations": SHARED | {"policy"},
+    "commands": SHARED | {"presets", "policy", "data", "learning", "evidence", "integrations"},
+    "cli": SHARED | {"presets", "policy", "data", "learning", "evidence", "integrations", "commands"},
 }
 PURE_TORCH = {"torch", "numpy", "scipy"}  # all that accounts may import beside the standard library
 

@@ -26,6 +26,7 @@ from mental_accounts.data.rollout import Shard
 from mental_accounts.data.storage import check_memory
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.workers import Arrays, play_shards
+from mental_accounts.spaces import action_spec_of, state_dim_of
 
 SHARD_STEPS = 5_000
 """Steps that one process plays before it hands them over: what a crash may cost. A part of what the data depend on."""
@@ -158,12 +159,9 @@ def _spaces(env_id: str) -> tuple[int, ActionSpec]:
     import gymnasium
 
     env = gymnasium.make(env_id, disable_env_checker=True)
-    observations, actions = env.observation_space, env.action_space
+    found = state_dim_of(env.observation_space), action_spec_of(env.action_space)
     env.close()
-    if not isinstance(actions, gymnasium.spaces.Box) or not actions.is_bounded() or not observations.shape:
-        raise DataError(f"{env_id}: expected flat observations and a bounded Box of actions, got {actions}")
-    spec = ActionSpec("box", int(actions.shape[0]), tuple(actions.low.tolist()), tuple(actions.high.tolist()))
-    return int(observations.shape[0]), spec
+    return found
 
 
 def _plan(name: str, recipe: Recipe, size: int, seed: int) -> list[tuple[Shard, int]]:

@@ -1,6 +1,6 @@
 """Checks where data enter: every message names the file, the key, and the first element that is wrong."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,15 +20,6 @@ BOUNDS_TOLERANCE = 1e-5
 
 class DataError(ValueError):
     """Data that cannot be used; the message says what was expected, what came, and where."""
-
-
-def to_unit_of(spec: ActionSpec) -> Callable[[Tensor], Tensor]:
-    """What brings actions of this space into [-1, 1] per dimension, or to whole numbers from 0."""
-    if spec.is_discrete:
-        return lambda actions: actions - spec.start
-    low, high = torch.tensor(spec.low, dtype=torch.float64), torch.tensor(spec.high, dtype=torch.float64)
-    middle, half = ((high + low) / 2).float(), ((high - low) / 2).float()
-    return lambda actions: (actions - middle.to(actions.device)) / half.to(actions.device)
 
 
 @dataclass(frozen=True, eq=False)

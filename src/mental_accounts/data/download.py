@@ -7,8 +7,8 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from mental_accounts.data.files import whole_file
 from mental_accounts.data.progress import progress_bar
+from mental_accounts.files import whole_file
 
 CHUNK_BYTES = 2**18
 TIMEOUT_SECONDS = 30.0

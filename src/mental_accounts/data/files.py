@@ -1,12 +1,9 @@
 """Files that appear whole or not at all: written under a temporary name, then renamed; checked when they are read."""
 
-import contextlib
 import hashlib
 import json
 import os
-import secrets
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +13,9 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from mental_accounts.data.checks import DataError
+from mental_accounts.files import whole_file
 
 FORMAT = "mental-accounts trajectories 1"
-
-ABANDONED_SECONDS = 24 * 3600
-"""Temporary files older than this belong to nobody."""
 
 
 def cache_folder() -> Path:
@@ -33,24 +28,6 @@ def cache_folder() -> Path:
     else:
         base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "mental-accounts"
-
-
-@contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`, renamed to it where the block succeeds and removed where it does not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for left in path.parent.glob(f".{path.name}.*.part"):  # a process that was killed could not remove its own
-        with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
-                left.unlink()
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        yield temporary
-        with temporary.open("r+b") as file:
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:

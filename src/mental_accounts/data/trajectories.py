@@ -21,10 +21,11 @@ from torch import Tensor
 from mental_accounts.accounts import Codebook, RewardTransform, UpdateRule
 from mental_accounts.config import ActionSpec, config_from_dict
 from mental_accounts.data.annotation import Annotation
-from mental_accounts.data.checks import DataError, Steps, Values, checked_steps, to_unit_of
+from mental_accounts.data.checks import DataError, Steps, Values, checked_steps
 from mental_accounts.data.files import read_tensors, write_tensors
 from mental_accounts.data.statistics import Statistics, returns_to_go, statistics_of
 from mental_accounts.data.storage import Column, StepStorage, check_memory
+from mental_accounts.spaces import ActionScale
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -311,7 +312,7 @@ class Trajectories:
         store's action space does, where it is known. Annotating again overwrites in place.
         """
         if to_unit is None and self.action_spec is not None:
-            to_unit = to_unit_of(self.action_spec)
+            to_unit = ActionScale(self.action_spec).to(self.device).to_unit
         annotation = Annotation(codebook, rule, reward_transform or RewardTransform(), to_unit).to(self.device)
         codes = annotation.route(self.actions) if self.steps else None
         self.storage.add("codes", Column(annotation.shape, annotation.code_dtype))

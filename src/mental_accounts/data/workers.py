@@ -18,8 +18,8 @@ from safetensors.numpy import load_file
 
 from mental_accounts.data import rollout
 from mental_accounts.data.checks import DataError
-from mental_accounts.data.files import whole_file
 from mental_accounts.data.rollout import Shard
+from mental_accounts.files import whole_file
 
 Arrays = dict[str, NDArray[Any]]
 

@@ -18,7 +18,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 from torch.optim import Optimizer
 
-from mental_accounts.policy.files import write_atomically
+from mental_accounts.files import write_atomically
 
 FORMAT = 1
 KEPT = 2

@@ -12,7 +12,8 @@ from mental_accounts.learning.preparation import choose_device, make_environment
 from mental_accounts.learning.rollout import Environments, Episode, play
 from mental_accounts.learning.run_folder import RunError, RunFolder
 from mental_accounts.learning.seeds import derive
-from mental_accounts.policy import DecisionTransformer, action_spec_of, state_dim_of
+from mental_accounts.policy import DecisionTransformer
+from mental_accounts.spaces import action_spec_of, state_dim_of
 
 FRAMES_PER_SECOND = 30
 

@@ -14,7 +14,7 @@ from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.learning.rollout import Environment, Environments, Episode, play_randomly
 from mental_accounts.learning.run_folder import RunError
 from mental_accounts.learning.seeds import derive
-from mental_accounts.policy import action_spec_of, state_dim_of
+from mental_accounts.spaces import action_spec_of, state_dim_of
 
 TABLE_RETURN_SCALE = 0.001
 DEFAULT_LONGEST = 1_000

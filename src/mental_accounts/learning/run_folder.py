@@ -23,7 +23,7 @@ from typing import Any
 import torch
 
 from mental_accounts.config import TrainConfig
-from mental_accounts.policy.files import write_atomically
+from mental_accounts.files import write_atomically
 
 PACKAGES = ("mental-accounts", "torch", "numpy", "gymnasium", "mujoco", "transformers")
 

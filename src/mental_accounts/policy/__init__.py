@@ -5,7 +5,7 @@ from mental_accounts.policy.context import Context
 from mental_accounts.policy.decision_transformer import DecisionTransformer
 from mental_accounts.policy.heads import ActionDistribution, Categorical, Deterministic, SquashedGaussian
 from mental_accounts.policy.precision import autocast
-from mental_accounts.policy.spaces import action_spec_of, state_dim_of
+from mental_accounts.spaces import action_spec_of, state_dim_of
 
 __all__ = [
     "Accounting",

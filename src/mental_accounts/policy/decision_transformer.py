@@ -18,9 +18,9 @@ from mental_accounts.policy.accounting import Accounting
 from mental_accounts.policy.context import Context
 from mental_accounts.policy.files import load_policy, save_policy
 from mental_accounts.policy.heads import ActionDistribution, make_head
-from mental_accounts.policy.spaces import ActionScale
 from mental_accounts.policy.tokens import TokenEmbedding
 from mental_accounts.policy.transformer import Transformer, attention_mask
+from mental_accounts.spaces import ActionScale
 
 INITIAL_STD = 0.02
 

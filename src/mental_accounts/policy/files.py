@@ -6,7 +6,6 @@ stops, the folder holds the old policy or the new one, whole.
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from mental_accounts.config import PolicyConfig
+from mental_accounts.files import write_atomically
 
 FORMAT = 1
 HEADER = "policy.json"
@@ -54,19 +54,6 @@ def load_policy(folder: str | Path) -> tuple[PolicyConfig, dict[str, Tensor]]:
         return config, load(data)
     except SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file: {error}") from error
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write under a temporary name, flush to the disk, rename; nothing half-written is left behind."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _read_header(folder: Path) -> dict[str, Any]:

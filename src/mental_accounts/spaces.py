@@ -70,11 +70,11 @@ class ActionScale(FullPrecisionModule):
         if self.spec.is_discrete:
             return actions.long() - self.spec.start
         actions = full_precision(actions)
-        return (actions - self.middle.to(actions.dtype)) / self.half_range.to(actions.dtype)
+        return (actions - self.middle.to(actions)) / self.half_range.to(actions)
 
     def from_unit(self, actions: Tensor) -> Tensor:
         """Policy -> environment, within the bounds also where rounding would leave them."""
         if self.spec.is_discrete:
             return actions + self.spec.start
-        kind = actions.dtype
-        return (actions * self.half_range.to(kind) + self.middle.to(kind)).clamp(self.low.to(kind), self.high.to(kind))
+        scaled = actions * self.half_range.to(actions) + self.middle.to(actions)
+        return scaled.clamp(self.low.to(actions), self.high.to(actions))
