@@ -1,6 +1,6 @@
 """A tiny task: see a number, name it. Gymnasium imports it by `tests.learning.tiny_env:Aim-v0`."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -15,7 +15,10 @@ class Aim(gymnasium.Env):
     `fault` breaks the environment at step 3: raise, nan-observation or inf-reward.
     """
 
-    def __init__(self, fault: str = "") -> None:
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(self, fault: str = "", render_mode: str | None = None) -> None:
+        self.render_mode = render_mode
         self.observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
         self.action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
         self.fault = fault
@@ -37,6 +40,11 @@ class Aim(gymnasium.Env):
             if self.fault == "inf-reward":
                 reward = float("inf")
         return observation, reward, False, self.t >= STEPS, {}
+
+    def render(self) -> np.ndarray:
+        picture = np.zeros((8, 64, 3), np.uint8)
+        picture[:, int((self.seen + 1) * 31)] = 255
+        return picture
 
     def _look(self) -> np.ndarray:
         self.seen = float(self.np_random.uniform(-0.8, 0.8))

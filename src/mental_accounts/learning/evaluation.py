@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from mental_accounts.data.tasks import Task, find_task, normalised_score
 from mental_accounts.learning.preparation import choose_device, make_environment
 from mental_accounts.learning.rollout import Environments, Episode, play
 from mental_accounts.learning.run_folder import RunError, RunFolder
@@ -25,26 +23,25 @@ class Subject:
     policy: DecisionTransformer
     env_id: str
     target_return: float
-    task: Task | None
+    scale: tuple[float, float] | None
+    """The returns of a random policy and of an expert, where they are known."""
 
 
 def read_subject(path: Path, env_id: str | None, target_return: float | None, device: str = "auto") -> Subject:
     """A run folder knows everything; a bare policy has to be told its environment and target."""
     folder = RunFolder(path)
-    task = None
-    policy_folder = path
+    policy_folder, scale = path, None
     if folder.is_run:
-        config = folder.read_config()
+        facts, config = folder.read_task(), folder.read_config()
         policy_folder = path / "policy"
         if not policy_folder.is_dir():
             raise RunError(f"{path} has no policy yet: the run has not written its first checkpoint")
-        task = None if config.task is None else find_task(config.task)
-        env_id = env_id or config.env_id or (None if task is None else task.env_id)
-        if target_return is None:
-            target_return = config.target_return or (None if task is None else task.target_return)
-        if target_return is None:
-            evaluated = [line["best_return"] for line in folder.read_metrics() if line.get("best_return") is not None]
-            target_return = evaluated[-1] if evaluated else None
+        env_id = env_id or facts["env_id"]
+        best = [line["best_return"] for line in folder.read_metrics() if line.get("best_return") is not None]
+        for known in (config.target_return, facts["target_return"], *best[-1:]):
+            target_return = known if target_return is None else target_return
+        if facts["expert_return"] is not None:
+            scale = facts["random_return"], facts["expert_return"]
     if env_id is None:
         raise RunError(f"{path} does not say which environment the policy is for; give --env-id")
     if target_return is None:
@@ -59,7 +56,7 @@ def read_subject(path: Path, env_id: str | None, target_return: float | None, de
             f"the policy does not fit {env_id}: it has state_dim = {policy.config.state_dim}, "
             f"action.size = {policy.config.action.size} ({policy.config.action.kind})"
         )
-    return Subject(policy, env_id, target_return, task)
+    return Subject(policy, env_id, target_return, scale)
 
 
 def evaluate_policy(
@@ -84,8 +81,9 @@ def evaluate_policy(
         "returns": returns.tolist(),
         "target_return": subject.target_return,
     }
-    if subject.task is not None and subject.task.expert_return is not None:
-        result["normalised_score"] = float(normalised_score(subject.task, torch.tensor(returns.mean())))
+    if subject.scale is not None:
+        random, expert = subject.scale
+        result["normalised_score"] = 100 * (float(returns.mean()) - random) / (expert - random)
     return result
 
 

@@ -1,6 +1,7 @@
 """The folder of a run: what was asked for, what came of it, and a lock so that one process at a time writes it.
 
 config.json      the configuration, with versions, hardware and git commit
+task.json        what the task came to: environment, returns to ask for, constants of the normalised score
 metrics.jsonl    one line per iteration
 checkpoint/      to go on from
 trajectories/    what was collected online
@@ -90,6 +91,18 @@ class RunFolder:
             return TrainConfig.from_dict(json.loads(path.read_text())["config"])
         except (ValueError, TypeError, KeyError) as error:
             raise RunError(f"{path} cannot be read: {error}") from error
+
+    def write_task(self, facts: Mapping[str, Any]) -> None:
+        """What the task of this run came to."""
+        write_atomically(self.path / "task.json", (json.dumps(facts, indent=2) + "\n").encode())
+
+    def read_task(self) -> dict[str, Any]:
+        """Back from `write_task`."""
+        path = self.path / "task.json"
+        if not path.is_file():
+            raise RunError(f"{self.path} has not begun to train yet: task.json is missing")
+        facts: dict[str, Any] = json.loads(path.read_text())
+        return facts
 
     def keep_metrics(self, lines: int) -> None:
         """Forget what was logged after the checkpoint that the run goes on from."""

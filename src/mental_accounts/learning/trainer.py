@@ -113,6 +113,10 @@ class Trainer:
         config = self.config
         self.view.stage("loading", 1)
         self.prepared: Preparation = prepare(config, self._breathe)
+        task = self.prepared.task
+        names = ("target_return", "exploration_return", "random_return", "expert_return")
+        facts = {name: None if task is None else getattr(task, name) for name in names}
+        self.folder.write_task({"env_id": self.prepared.env_id, **facts})
         torch.manual_seed(derive(config.seed, "weights"))
         self.policy = DecisionTransformer(self.prepared.policy)
         data = self.prepared.data

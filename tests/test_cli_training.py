@@ -1,0 +1,143 @@
+"""train, resume and evaluate, called as a user calls them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mental_accounts.cli import main
+from mental_accounts.data.tasks import imported_path
+from mental_accounts.learning.run_folder import RunFolder
+from tests.learning.conftest import aim_data
+from tests.learning.tiny_env import ENV_ID
+
+Captured = pytest.CaptureFixture[str]
+ROOT = Path(__file__).parents[1]
+SMALL = [
+    "--task", "imported/aim", "--model.hidden", "16", "--model.layers", "1", "--model.context-length", "4",
+    "--updates-per-pretrain-iteration", "5", "--pretrain-iterations", "1", "--online-iterations", "2",
+    "--updates-per-iteration", "3", "--eval-episodes", "2", "--batch-size", "8", "--data-steps", "None",
+    "--device", "cpu",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    aim_data(20).save(imported_path("aim"))
+
+
+def test_train_evaluate_and_a_second_run_from_its_config(tmp_path: Path, capsys: Captured) -> None:
+    assert main(["train", *SMALL, "--run", "one", "--method", "odt", "--seed", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "pretrain    1" in out
+    assert "last return" in out
+    assert f"policy: {Path('one') / 'policy'}" in out
+    assert list((tmp_path / "one" / "tensorboard").glob("events*"))
+    config = RunFolder("one").read_config()
+    assert (config.method, config.seed, config.batch_size) == ("odt", 3, 8)
+
+    assert main(["evaluate", "one", "--episodes", "3", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert len(result["returns"]) == 3
+    assert main(["evaluate", "one/policy", "--env-id", ENV_ID, "--target-return", "9", "--sample"]) == 0
+    assert "asking for 9" in capsys.readouterr().out
+
+    assert main(["train", "--config", "one/config.json", "--run", "two", "--seed", "4"]) == 0
+    assert RunFolder("two").read_config() == replace(config, seed=4)
+    capsys.readouterr()
+    assert main(["resume", "two"]) == 0
+    assert "finished already" in capsys.readouterr().out
+
+
+def test_presets_are_starting_points(capsys: Captured) -> None:
+    assert main(["train", *SMALL, "--preset", "paper", "--run", "paper", "--lr", "0.5"]) == 0
+    config = RunFolder("paper").read_config()
+    assert config.optimizer == "adamw"
+    assert config.lr == 0.5
+    assert config.model.accounts.account_scope == "window"
+    assert config.model.hidden == 16
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["train", "--task", "hoper-medium", "--run", "x"], "did you mean hopper-medium"),
+        (["train", *SMALL, "--env-id", "CartPole-v1", "--run", "x"], "do not fit CartPole-v1"),
+        (["train", *SMALL, "--device", "cuda", "--run", "x"], "there is none; use --device cpu"),
+        (["train", "--config", "nowhere/config.json"], "holds no run"),
+        (["resume", "nowhere"], "holds no run"),
+        (["evaluate", "nowhere"], "give --env-id"),
+        (["evaluate", "nowhere", "--env-id", ENV_ID, "--target-return", "1"], "holds no policy"),
+        (["train", *SMALL, "--tracker", "trackio", "--run", "x"], "pip install 'mental-accounts[trackio]'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    arguments: list[str], message: str, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert main(arguments) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_a_run_is_not_started_over_another(capsys: Captured) -> None:
+    assert main(["train", *SMALL, "--run", "one"]) == 0
+    assert main(["train", *SMALL, "--run", "one"]) == 2
+    assert "mental-accounts resume one" in capsys.readouterr().err
+
+
+def test_a_tracker_gets_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[str, object]] = []
+    fake = SimpleNamespace(
+        init=lambda **kw: calls.append(("init", kw)),
+        log=lambda metrics, step: calls.append(("log", (step, metrics))),
+        finish=lambda: calls.append(("finish", None)),
+        __spec__=SimpleNamespace(),
+    )
+    monkeypatch.setitem(sys.modules, "trackio", fake)
+    assert main(["train", *SMALL, "--run", "one", "--tracker", "trackio"]) == 0
+    assert [name for name, _ in calls] == ["init", "log", "log", "log", "finish"]
+    step, metrics = calls[1][1]
+    assert step == 1
+    assert "training/nll" in metrics
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_a_command_with_their_code_and_say_how_to_go_on(
+    number: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "mental_accounts", "train", *SMALL, "--run", "run"]
+    command += ["--updates-per-pretrain-iteration", "100000"]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "run" / "metrics.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert "mental-accounts resume run" in err
+    assert list((tmp_path / "run").glob("checkpoint/*/state.json"))
+
+
+def test_a_video_of_the_first_episode(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    assert main(["train", *SMALL, "--run", "one"]) == 0
+    assert main(["evaluate", "one", "--episodes", "1", "--video", "film.mp4"]) == 2
+    assert "must be a .gif" in capsys.readouterr().err
+    assert main(["evaluate", "one", "--episodes", "1", "--video", "film.gif"]) == 0
+    assert (tmp_path / "film.gif").read_bytes().startswith(b"GIF89a")
