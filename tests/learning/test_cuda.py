@@ -54,7 +54,7 @@ def test_captured_updates_equal_eager_ones(
         for _ in range(20):
             repeated.step()
         assert (repeated.graph is not None) == captured, said
-        results.append(updater.drain(20) | {"weight": float(policy.head.mean.weight.abs().sum())})
+        results.append(updater.drain(20) | {"weight": policy.head.mean.weight.abs().sum().item()})
     for name, value in results[0].items():
         assert results[1][name] == pytest.approx(value, rel=2e-3, abs=2e-4), name
 

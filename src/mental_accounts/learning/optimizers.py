@@ -83,11 +83,13 @@ def make_optimizer(
     name: OptimizerName, params: Iterable[Tensor], lr: float, weight_decay: float, device: torch.device | str = "cpu"
 ) -> Optimizer:
     """LAMB or AdamW with a learning rate that lives on the device."""
-    rate = torch.tensor(lr, dtype=torch.float64, device=device)
+    on_gpu = torch.device(device).type == "cuda"
+    exact = torch.float32 if on_gpu and name == "adamw" else torch.float64  # AdamW's GPU kernel takes float32 alone
+    rate = torch.tensor(lr, dtype=exact, device=device)
     if name == "lamb":
         return Lamb(params, lr=rate, weight_decay=weight_decay)
     if name == "adamw":
-        return AdamW(params, lr=rate, weight_decay=weight_decay, fused=True, capturable=rate.is_cuda)
+        return AdamW(params, lr=rate, weight_decay=weight_decay, fused=True, capturable=on_gpu)
     raise ValueError(f"optimizer must be lamb or adamw, got {name!r}")
 
 
