@@ -1,6 +1,5 @@
 """What a run starts from: the environment, the offline data (or random episodes), the policy's configuration."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -37,7 +36,7 @@ class Preparation:
         return make_environment(self.env_id, **kwargs)
 
 
-def prepare(config: TrainConfig, on_step: Callable[[], None] = lambda: None) -> Preparation:
+def prepare(config: TrainConfig) -> Preparation:
     """Load or make everything that the configuration names; the same every time it is called."""
     task, data = None, None
     if config.task is not None:
@@ -52,7 +51,7 @@ def prepare(config: TrainConfig, on_step: Callable[[], None] = lambda: None) -> 
     env.close()
     if data is None:
         envs = Environments(lambda: make_environment(env_id), config.random_episodes)
-        data = as_trajectories(play_randomly(envs, derive(config.seed, "random"), on_step), gamma=config.model.gamma)
+        data = as_trajectories(play_randomly(envs, derive(config.seed, "random")), gamma=config.model.gamma)
         envs.close()
     data.action_spec = action
     size = data.actions.shape[1] if data.actions.ndim == 2 else None

@@ -116,7 +116,7 @@ def play(
     return [log.episode() for log in logs]
 
 
-def play_randomly(environments: Environments, seed: int, on_step: Callable[[], None] = lambda: None) -> list[Episode]:
+def play_randomly(environments: Environments, seed: int) -> list[Episode]:
     """One episode of uniformly random actions in every environment."""
     episodes = []
     for i, env in enumerate(environments.envs):
@@ -124,7 +124,6 @@ def play_randomly(environments: Environments, seed: int, on_step: Callable[[], N
         space.seed(derive(seed, "actions", i))
         observation, log, t, over = environments.reset(i, derive(seed, "environment", i)), _Log(), 0, False
         while not over:
-            on_step()
             action = np.asarray(space.sample())
             seen, reward, terminated, truncated = environments.step(i, action, t)
             log.add(observation, action, reward, terminated, truncated)

@@ -80,11 +80,14 @@ class Trainer:
 
     def run(self) -> DecisionTransformer:
         """Start, or go on; the policy as it is at the end."""
-        with self.folder.locked(), self.view, self._signals():
+        with self.folder.locked(), self.view, contextlib.ExitStack() as stack:
             if self.folder.is_finished:
                 self.view.say(f"{self.folder.path} is finished already")
                 return DecisionTransformer.load(self.folder.path / "policy", self.device)
             self._begun = time.monotonic()
+            self.view.stage("loading", 1)
+            self.prepared: Preparation = prepare(self.config)  # a signal ends this at once: nothing of the run is lost
+            stack.enter_context(self._signals())
             self._set_up()
             loggers = make_loggers(self.folder.path, self.config.to_dict(), self.progress.iteration, self.tracker)
             try:
@@ -111,8 +114,6 @@ class Trainer:
 
     def _set_up(self) -> None:
         config = self.config
-        self.view.stage("loading", 1)
-        self.prepared: Preparation = prepare(config, self._breathe)
         task = self.prepared.task
         names = ("target_return", "exploration_return", "random_return", "expert_return")
         facts = {name: None if task is None else getattr(task, name) for name in names}
@@ -158,7 +159,7 @@ class Trainer:
         progress, config = self.progress, self.config
         number = progress.iteration
         online = number >= config.pretrain_iterations
-        begun = time.monotonic()
+        begun, steps_before = time.monotonic(), progress.env_steps
         if progress.update == 0 and progress.explored is None:
             torch.manual_seed(derive(config.seed, "dropout", number))
             self.generator.manual_seed(derive(config.seed, "windows", number))
@@ -187,6 +188,7 @@ class Trainer:
             "time/training": learned - explored,
             "time/evaluation": now - learned,
             "time/updates_per_second": updates / max(learned - explored, 1e-9),
+            "time/steps_per_second": (progress.env_steps - steps_before) / max(explored - begun, 1e-9),
         }
         self.folder.add_metrics(line)
         progress.iteration, progress.update, progress.explored = number + 1, 0, None
@@ -292,8 +294,6 @@ class Trainer:
 
     def _write_checkpoint(self) -> None:
         """Save everything. Weights that are no numbers are never saved over good ones."""
-        if not hasattr(self, "updater"):
-            return
         self.updater.check()
         if self._unsaved:
             name = f"{len(self.progress.files):05d}.safetensors"
