@@ -37,7 +37,7 @@ PRESETS: dict[PresetName, TrainConfig] = {
         warmup_updates=500,
         pretrain_iterations=8,
         updates_per_pretrain_iteration=1_000,
-        online_iterations=40,
+        online_iterations=20,
         updates_per_iteration=100,
         eval_every=10,
     ),

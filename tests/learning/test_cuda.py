@@ -11,7 +11,7 @@ from mental_accounts.data.windows import WindowSampler
 from mental_accounts.learning.capture import RepeatedUpdate
 from mental_accounts.learning.preparation import prepare
 from mental_accounts.learning.run_folder import RunFolder
-from mental_accounts.learning.trainer import Trainer
+from mental_accounts.learning.trainer import InterruptedRunError, Trainer
 from mental_accounts.learning.update import Updater
 from mental_accounts.policy import DecisionTransformer
 
@@ -67,5 +67,35 @@ def test_a_run_on_a_gpu(aim: TrainConfig, tmp_path: Path) -> None:
     Trainer(config, folder).run()
     lines = folder.read_metrics()
     assert len(lines) == 6
+    assert lines[-1]["updates"] == 140
+
+
+@pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
+def test_a_resumed_run_is_captured_again(aim: TrainConfig, optimizer: str, tmp_path: Path) -> None:
+    config = replace(aim, device="cuda", optimizer=optimizer)
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.write_config(config, ["test"])
+    trainer = Trainer(config, folder)
+    iterate, calls = trainer._iterate, 0
+
+    def stop_after_three(loggers: list[object]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise InterruptedRunError(15)
+        iterate(loggers)
+
+    trainer._iterate = stop_after_three
+    with pytest.raises(InterruptedRunError):
+        trainer.run()
+    trainer = Trainer(config, folder)
+    said: list[str] = []
+    trainer.view.say = said.append
+    trainer.run()
+    assert not [text for text in said if "cannot be captured" in text]
+    assert trainer._repeated is not None
+    assert trainer._repeated.graph is not None
+    lines = folder.read_metrics()
     assert lines[-1]["updates"] == 140
     assert DecisionTransformer.load(folder.path / "policy").config.method == "ewa-vq-odt"

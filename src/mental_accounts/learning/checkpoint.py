@@ -107,5 +107,6 @@ def load_optimizer_tensors(prefix: str, optimizer: Optimizer, tensors: dict[str,
             state["state"].setdefault(int(index), {})[key] = value
         elif name.startswith(f"{prefix}.group."):
             number, key = name.removeprefix(f"{prefix}.group.").split(".", 1)
-            state["param_groups"][int(number)][key] = value
+            device = optimizer.param_groups[int(number)]["params"][0].device  # PyTorch moves states, but not groups
+            state["param_groups"][int(number)][key] = value.to(device)
     optimizer.load_state_dict(state)

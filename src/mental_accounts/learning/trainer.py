@@ -159,7 +159,7 @@ class Trainer:
         progress, config = self.progress, self.config
         number = progress.iteration
         online = number >= config.pretrain_iterations
-        begun, steps_before = time.monotonic(), progress.env_steps
+        begun, steps_before, updates_before = time.monotonic(), progress.env_steps, progress.updates
         if progress.update == 0 and progress.explored is None:
             torch.manual_seed(derive(config.seed, "dropout", number))
             self.generator.manual_seed(derive(config.seed, "windows", number))
@@ -187,7 +187,7 @@ class Trainer:
             "time/exploration": explored - begun,
             "time/training": learned - explored,
             "time/evaluation": now - learned,
-            "time/updates_per_second": updates / max(learned - explored, 1e-9),
+            "time/updates_per_second": (progress.updates - updates_before) / max(learned - explored, 1e-9),
             "time/steps_per_second": (progress.env_steps - steps_before) / max(explored - begun, 1e-9),
         }
         self.folder.add_metrics(line)
