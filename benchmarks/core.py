@@ -10,6 +10,7 @@ trajectories, and its time is scaled to all of them.
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -95,7 +96,13 @@ def main() -> None:
     ratio = statistics.median(times[loop]) / statistics.median(times[trace])
     print(f"\nthe trace is {ratio:,.0f} times faster than the loop")
     if args.json:
-        found = {"what": __doc__.splitlines()[0], **surroundings(), "ms": times, "loop / trace": ratio}
+        found = {
+            "what": __doc__.splitlines()[0],
+            "command": sys.argv,
+            **surroundings(),
+            "ms": times,
+            "loop / trace": ratio,
+        }
         args.json.write_text(json.dumps(found, indent=1) + "\n")
 
 

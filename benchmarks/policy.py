@@ -10,6 +10,7 @@ and entropy. Ratios are medians of the ratios within a round, with the smallest 
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -148,7 +149,7 @@ def main() -> None:
         spread = f"[{min(values):.3f}, {max(values):.3f}]"
         print(f"{name:<36} {statistics.median(values):6.3f}  {spread:<16}  of the fastest {fastest:.3f}")
     if args.json:
-        found = {"what": __doc__.splitlines()[0], **surroundings(), "ms": times, "ratios": record}
+        found = {"what": __doc__.splitlines()[0], "command": sys.argv, **surroundings(), "ms": times, "ratios": record}
         args.json.write_text(json.dumps(found, indent=1) + "\n")
 
 

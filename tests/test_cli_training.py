@@ -41,6 +41,7 @@ def test_train_evaluate_and_a_second_run_from_its_config(tmp_path: Path, capsys:
     assert "pretrain    1" in out
     assert "last return" in out
     assert f"policy: {Path('one') / 'policy'}" in out
+    assert "the data: " in out
     assert list((tmp_path / "one" / "tensorboard").glob("events*"))
     config = RunFolder("one").read_config()
     assert (config.method, config.seed, config.batch_size) == ("odt", 3, 8)
@@ -75,8 +76,9 @@ def test_presets_are_starting_points(capsys: Captured) -> None:
         (["train", *SMALL, "--device", "cuda", "--run", "x"], "there is none; use --device cpu"),
         (["train", "--config", "nowhere/config.json"], "holds no run"),
         (["resume", "nowhere"], "holds no run"),
-        (["evaluate", "nowhere"], "give --env-id"),
-        (["evaluate", "nowhere", "--env-id", ENV_ID, "--target-return", "1"], "holds no policy"),
+        (["evaluate", "nowhere"], "nowhere does not exist"),
+        (["evaluate", "cache"], "give --env-id"),
+        (["evaluate", "cache", "--env-id", ENV_ID, "--target-return", "1"], "holds no policy"),
         (["train", *SMALL, "--tracker", "trackio", "--run", "x"], "pip install 'mental-accounts[trackio]'"),
     ],
 )
@@ -89,12 +91,15 @@ def test_bad_input_is_one_line_and_exit_code_2(
     err = capsys.readouterr().err
     assert message in err
     assert len(err.strip().splitlines()) == 1
+    assert not Path("x").exists()  # a run that never began leaves nothing behind
 
 
 def test_a_run_is_not_started_over_another(capsys: Captured) -> None:
     assert main(["train", *SMALL, "--run", "one"]) == 0
     assert main(["train", *SMALL, "--run", "one"]) == 2
-    assert "mental-accounts resume one" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "go on with" in err
+    assert "resume one" in err
 
 
 def test_a_tracker_gets_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +135,7 @@ def test_signals_end_a_command_with_their_code_and_say_how_to_go_on(
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
     assert process.returncode == code
-    assert "mental-accounts resume run" in err
+    assert "resume run" in err
     assert list((tmp_path / "run").glob("checkpoint/*/state.json"))
 
 

@@ -49,6 +49,12 @@ def test_relative_links_lead_to_files(page: Path) -> None:
             assert heading in headings(linked), f"{name_of(page)} links to {target}: no such heading"
 
 
+def test_no_page_has_a_placeholder() -> None:
+    for page in LINKED:
+        left = re.findall(r"^[A-Z]+_[A-Z_]+$", page.read_text(encoding="utf-8"), re.MULTILINE)
+        assert not left, f"{name_of(page)} still has {left}"
+
+
 def headings(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub names them."""
     prose = ANY_BLOCK.sub("", page.read_text(encoding="utf-8"))

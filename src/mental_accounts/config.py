@@ -260,9 +260,9 @@ class TrainConfig:
     random_episodes: int = 20
     """Episodes of random actions to begin with where there are no offline data."""
     target_return: float | None = None
-    """Return asked for in evaluation; None: the task's, else the best return so far."""
+    """Return asked for in evaluation; None: the task's, else the best return in the replay."""
     exploration_return: float | None = None
-    """Return asked for while exploring; None: the task's, else the best return so far plus one standard deviation."""
+    """Return asked for while exploring; None: the task's, else the best in the replay plus one standard deviation."""
 
     device: str = "auto"
     """auto: a GPU where there is one."""
@@ -282,6 +282,9 @@ class TrainConfig:
             check_positive(name, getattr(self, name))
         check_number("weight_decay", self.weight_decay, 0.0, 1e6, closed=True)
         check_number("checkpoint_seconds", self.checkpoint_seconds, 0.0, math.inf, closed=True)
+        for name in ("target_return", "exploration_return", "target_entropy"):
+            if getattr(self, name) is not None:
+                check_number(name, getattr(self, name), -math.inf, math.inf, closed=False)
         if self.data_steps is not None:
             check_count("data_steps", self.data_steps, 1)
         if self.pretrain_iterations and self.task is None:

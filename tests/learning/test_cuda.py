@@ -11,7 +11,8 @@ from mental_accounts.data.windows import WindowSampler
 from mental_accounts.learning.capture import RepeatedUpdate
 from mental_accounts.learning.preparation import prepare
 from mental_accounts.learning.run_folder import RunFolder
-from mental_accounts.learning.trainer import InterruptedRunError, Trainer
+from mental_accounts.learning.signals import InterruptedRunError
+from mental_accounts.learning.trainer import Trainer
 from mental_accounts.learning.update import Updater
 from mental_accounts.policy import DecisionTransformer
 

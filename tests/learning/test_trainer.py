@@ -17,12 +17,14 @@ import pytest
 import torch
 
 from mental_accounts.config import TrainConfig
-from mental_accounts.learning.checkpoint import CheckpointError
+from mental_accounts.data.tasks import imported_path
+from mental_accounts.learning.checkpoint import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
 from mental_accounts.learning.preparation import prepare
 from mental_accounts.learning.replay import Replay
 from mental_accounts.learning.rollout import BrokenEnvironmentError, Episode
 from mental_accounts.learning.run_folder import RunError, RunFolder
-from mental_accounts.learning.trainer import InterruptedRunError, Trainer
+from mental_accounts.learning.signals import InterruptedRunError
+from mental_accounts.learning.trainer import Trainer
 from mental_accounts.learning.update import DivergenceError
 from mental_accounts.policy import DecisionTransformer
 from mental_accounts.presets import PRESETS
@@ -97,7 +99,8 @@ import sys
 import torch
 torch.set_num_threads(1)
 from mental_accounts.learning.run_folder import RunFolder
-from mental_accounts.learning.trainer import InterruptedRunError, Trainer
+from mental_accounts.learning.signals import InterruptedRunError
+from mental_accounts.learning.trainer import Trainer
 folder = RunFolder(sys.argv[1])
 try:
     Trainer(folder.read_config(), folder).run()
@@ -182,6 +185,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     trainer.view.say = said.append
     trainer.run()
     assert any("damaged or cut short" in text for text in said)
+    assert not newest.exists() or json.loads((newest / "state.json").read_text())["format"] == 1
     same_run(tmp_path / "whole", tmp_path / "damaged")
     shutil.rmtree(tmp_path / "damaged")
     shutil.copytree(tmp_path / "whole", tmp_path / "damaged")
@@ -198,6 +202,7 @@ def test_two_processes_cannot_write_one_run_and_configs_do_not_mix(aim: TrainCon
     with folder.locked(), pytest.raises(RunError, match="is being written by process"), RunFolder(folder.path).locked():
         pass
     folder.write_config(aim, ["test"])
+    folder.add_metrics({"iteration": 1})
     with pytest.raises(RunError, match=r"another configuration \(different: seed, lr\)"):
         folder.write_config(replace(aim, seed=1, lr=0.5), ["test"])
     with pytest.raises(RunError, match="holds no run"):
@@ -362,3 +367,115 @@ def test_gamma_discounts_the_returns_to_go(aim: TrainConfig) -> None:
     expected = sum(float(r) * 0.5**i for i, r in enumerate(rewards))
     assert float(prepared.data.slice(0).returns_to_go[0]) == pytest.approx(expected, rel=1e-5)
     assert prepared.env_id == ENV_ID
+
+
+def test_undiscounted_returns_are_not_asked_for_where_gamma_discounts(tmp_path: Path) -> None:
+    config = TrainConfig(
+        task=None, env_id="CartPole-v1", random_episodes=5, online_iterations=1, updates_per_iteration=1,
+        eval_episodes=1, batch_size=8, model=replace(PRESETS["quick"].model, hidden=16, layers=1, gamma=0.9),
+        device="cpu",
+    )  # fmt: skip
+    prepared = prepare(config)
+    largest = float(prepared.data.returns_to_go.max())
+    assert largest < 10.0 < float(prepared.data.returns.max())
+    assert prepared.policy.return_scale == pytest.approx(1 / float(prepared.data.first_returns_to_go.max()))
+    trainer = start(config, tmp_path / "run")
+    trainer.run()
+    assert trainer.evaluation_target() <= 10.0
+
+
+def test_random_episodes_are_kept_and_other_data_refused(aim: TrainConfig, tmp_path: Path) -> None:
+    config = replace(aim, task=None, env_id=ENV_ID, random_episodes=3)
+    first = prepare(config, tmp_path / "start.safetensors").data.rewards.clone()
+    assert torch.equal(prepare(replace(config, seed=9), tmp_path / "start.safetensors").data.rewards, first)
+
+    stopped = start(replace(aim, checkpoint_seconds=0.0), tmp_path / "run")
+    stopped._evaluate = lambda number: (_ for _ in ()).throw(InterruptedRunError(15))
+    with pytest.raises(InterruptedRunError):
+        stopped.run()
+    aim_data(seed=7).save(imported_path("aim"))
+    with pytest.raises(RunError, match="not those that the run began with"):
+        start(replace(aim, checkpoint_seconds=0.0), tmp_path / "run").run()
+
+
+def test_environments_of_all_kinds(tmp_path: Path) -> None:
+    """No time limit; actions looked up in a dict; bounds that float32 cannot hold; a constructor that raises."""
+
+    class Endless(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+        action_space = gymnasium.spaces.Discrete(2)
+
+        def reset(self, *, seed: int | None = None, options: object = None) -> tuple[np.ndarray, dict]:
+            return np.zeros(1, np.float32), {}
+
+        def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+            return np.zeros(1, np.float32), {0: 0.0, 1: 1.0}[action], False, False, {}
+
+    class Precise(Endless):
+        action_space = gymnasium.spaces.Box(np.array([-0.1]), np.array([0.3]), dtype=np.float64)
+
+        def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
+            assert self.action_space.contains(action)
+            return np.zeros(1, np.float32), float(action[0]), True, False, {}
+
+    class Broken(Endless):
+        def __init__(self) -> None:
+            raise KeyError("no such robot")
+
+    for name, kind in [("Endless-v0", Endless), ("Precise-v0", Precise), ("Broken-v0", Broken)]:
+        gymnasium.register(name, entry_point=kind, disable_env_checker=True)
+    config = TrainConfig(
+        task=None, env_id="Endless-v0", random_episodes=1, online_iterations=1, updates_per_iteration=1,
+        eval_episodes=1, batch_size=4, model=replace(PRESETS["quick"].model, hidden=8, layers=1, context_length=2),
+        device="cpu",
+    )  # fmt: skip
+    start(config, tmp_path / "endless").run()
+    assert numbers(tmp_path / "endless")[0]["aug_traj/length"] == 1000
+    start(replace(config, env_id="Precise-v0"), tmp_path / "precise").run()
+    with pytest.raises(RunError, match="constructor raised KeyError"):
+        prepare(replace(config, env_id="Broken-v0"))
+    for device in ("mps", "meta", "nonsense"):
+        with pytest.raises(RunError, match="device must be auto, cpu or cuda"):
+            start(replace(config, device=device), tmp_path / "device")
+
+
+def test_two_whole_checkpoints_are_kept_whatever_lies_beside_them(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    for i in range(3):
+        write_checkpoint(folder, Checkpoint({"x": torch.tensor(i)}, {"i": i}))
+    (folder / "00099").mkdir()  # a process was killed here
+    write_checkpoint(folder, Checkpoint({"x": torch.tensor(3)}, {"i": 3}))
+    assert sorted(path.name for path in folder.iterdir()) == ["00003", "00100"]
+    (folder / "00100" / "state.json").write_text("[]")
+    said: list[str] = []
+    assert read_checkpoint(folder, said.append).state == {"i": 2}
+    assert len(said) == 1
+    assert [path.name for path in folder.iterdir()] == ["00003"]
+    for number in (99_999, 100_000):  # numbers, not names, are in order
+        (folder / "00003").rename(folder / str(number))
+        write_checkpoint(folder, Checkpoint({"x": torch.tensor(4)}, {"i": 4}))
+        assert read_checkpoint(folder, said.append).state == {"i": 4}
+        shutil.rmtree(folder)
+        write_checkpoint(folder, Checkpoint({"x": torch.tensor(4)}, {"i": 4}))
+        (folder / "00001").rename(folder / "00003")
+
+
+def test_a_cut_trajectory_file_falls_back_and_another_device_is_refused(aim: TrainConfig, tmp_path: Path) -> None:
+    config = replace(aim, checkpoint_seconds=0.0)
+    start(config, tmp_path / "whole").run()
+    path = tmp_path / "run"
+    shutil.copytree(tmp_path / "whole", path)
+    (path / "summary.json").unlink()
+    files = sorted((path / "trajectories").glob("0*.safetensors"))
+    files[-1].write_bytes(files[-1].read_bytes()[:100])
+    with pytest.raises(CheckpointError, match="not a whole safetensors file"):
+        start(config, path).run()  # both checkpoints know of that file
+    shutil.rmtree(path)
+    shutil.copytree(tmp_path / "whole", path)
+    (path / "summary.json").unlink()
+    for state in path.glob("checkpoint/*/state.json"):
+        content = json.loads(state.read_text())
+        content["state"]["device"] = "cuda"
+        state.write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match="began on cuda and can only go on there"):
+        start(config, path).run()

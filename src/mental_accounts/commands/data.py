@@ -64,7 +64,7 @@ class DataInfo:
             rows.append(["D4RL, published", *numbers, "", ""])
         _show(["data", "steps", "trajectories", "return", "max", "MB", "file"], rows, numbers=(1, 2, 3, 4, 5))
         if not held:
-            print(f"not on this machine yet: mental-accounts data make {task.name}")
+            print(f"not on this machine yet: mental-accounts data make {task.name} [--steps 100000]")
         return 0
 
 

@@ -2,6 +2,8 @@
 
 import json
 import shlex
+import shutil
+import signal
 import sys
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,10 +14,11 @@ import tyro
 from rich.console import Console
 
 from mental_accounts.config import TrainConfig
-from mental_accounts.learning.evaluation import evaluate_policy, read_subject
+from mental_accounts.learning.evaluation import check_video, evaluate_policy, film, read_subject
 from mental_accounts.learning.loggers import Tracker
-from mental_accounts.learning.run_folder import RunError, RunFolder
-from mental_accounts.learning.trainer import InterruptedRunError, Trainer
+from mental_accounts.learning.run_folder import RunError, RunFolder, read_config_file
+from mental_accounts.learning.signals import InterruptedRunError
+from mental_accounts.learning.trainer import Trainer
 from mental_accounts.learning.view import make_view
 from mental_accounts.presets import PRESETS, PresetName
 
@@ -24,9 +27,11 @@ from mental_accounts.presets import PRESETS, PresetName
 class Train:
     """Train a policy: offline on a task's data, then online in its environment.
 
-    mental-accounts train                                          built-in hopper-medium, preset quick
-    mental-accounts train --task walker2d-medium-replay --method odt --preset converged --seed 3
-    mental-accounts train --task None --env-id CartPole-v1         online from scratch, in any Gymnasium environment
+    `train` alone: built-in hopper-medium, preset quick.
+
+    `train --task walker2d-medium-replay --method odt --preset converged --seed 3`: another task, method and preset.
+
+    `train --task None --env-id CartPole-v1`: online from scratch, in any Gymnasium environment.
     """
 
     preset: PresetName = "quick"
@@ -44,11 +49,17 @@ class Train:
         """Train until the end, or until interrupted."""
         settings = self.settings
         folder = RunFolder(self.run or _new_folder(settings))
-        if folder.is_run:
-            raise RunError(f"{folder.path} holds a run already; go on with: mental-accounts resume {folder.path}")
+        is_new = not folder.path.exists()
+        if folder.has_begun:
+            raise RunError(f"{folder.path} holds a run already; go on with: {_command('resume', folder)}")
         folder.path.mkdir(parents=True, exist_ok=True)
         folder.write_config(settings, sys.argv)
-        return _train(folder, settings, self.tracker)
+        try:
+            return _train(folder, settings, self.tracker)
+        except Exception:
+            if is_new and not folder.has_begun:  # nothing came of it: leave nothing behind
+                shutil.rmtree(folder.path, ignore_errors=True)
+            raise
 
 
 @dataclass(frozen=True)
@@ -91,19 +102,22 @@ class Evaluate:
 
     def execute(self) -> int:
         """Play and print."""
+        if self.video is not None:
+            check_video(self.video)
         subject = read_subject(self.subject, self.env_id, self.target_return, self.device)
-        result = evaluate_policy(subject, self.episodes, self.seed, sample=self.sample, video=self.video)
+        result, first = evaluate_policy(subject, self.episodes, self.seed, sample=self.sample)
         if self.as_json:
             print(json.dumps(result))
-            return 0
-        print(
-            f"{subject.env_id}: return {result['return_mean']:.1f} ± {result['return_std']:.1f}, "
-            f"length {result['length_mean']:.1f}, over {self.episodes} episodes, asking for {subject.target_return:g}"
-        )
-        if "normalised_score" in result:
-            print(f"normalised score {result['normalised_score']:.1f}")
+        else:
+            print(
+                f"{subject.env_id}: return {result['return_mean']:.1f} ± {result['return_std']:.1f}, length "
+                f"{result['length_mean']:.1f}, episodes: {self.episodes}, asking for {subject.target_return:g}"
+            )
+            if "normalised_score" in result:
+                print(f"normalised score {result['normalised_score']:.1f}")
         if self.video is not None:
-            print(f"first episode: {self.video}")
+            film(subject, first, self.seed, self.video)
+            print(f"first episode: {self.video}", file=sys.stderr)
         return 0
 
 
@@ -119,7 +133,7 @@ def starting_point(arguments: list[str]) -> Train:
             path = Path(value)
     settings = PRESETS[preset]  # type: ignore[index]
     if path is not None:
-        settings = RunFolder(path.parent if path.name == "config.json" else path).read_config()
+        settings = read_config_file(path / "config.json" if path.is_dir() else path)
     return Train(preset=preset, config=path, settings=settings)  # type: ignore[arg-type]
 
 
@@ -128,14 +142,31 @@ def _train(folder: RunFolder, settings: TrainConfig, tracker: Tracker) -> int:
     view.say(f"run folder: {folder.path}")
     try:
         Trainer(settings, folder, view, tracker).run()
-    except InterruptedRunError as stop:
-        print(f"{stop}; go on with: mental-accounts resume {shlex.quote(str(folder.path))}", file=sys.stderr)
-        return 128 + stop.signal_number
+    except (InterruptedRunError, KeyboardInterrupt) as stop:
+        number = stop.signal_number if isinstance(stop, InterruptedRunError) else signal.SIGINT
+        what = stop if isinstance(stop, InterruptedRunError) else "stopped before training began"
+        print(f"{what}; go on with: {_command('resume', folder)}", file=sys.stderr)
+        return 128 + number
     summary = json.loads((folder.path / "summary.json").read_text())
     if summary["last_return"] is not None:
-        print(f"last return {summary['last_return']:.1f}, best {summary['best_return']:.1f}")
-    print(f"policy: {folder.path / 'policy'}")
+        score = summary["normalised_score"]
+        scored = "" if score is None else f" (normalised score {score:.1f})"
+        data = summary["data"]
+        print(f"last return {summary['last_return']:.1f}{scored}, best {summary['best_return']:.1f}")
+        print(f"the data: {data['return_mean']:.1f} ± {data['return_std']:.1f}, best {data['return_max']:.1f}")
+    print(f"policy: {folder.path / 'policy'}   play it: {_command('evaluate', folder)}")
     return 0
+
+
+def _command(name: str, folder: RunFolder) -> str:
+    """A command that can be pasted, also where this one was called by its path."""
+    program = "mental-accounts"
+    if shutil.which(program) is None:
+        called = Path(sys.argv[0])
+        program = (
+            shlex.quote(sys.argv[0]) if called.name == program else f"{shlex.quote(sys.executable)} -m mental_accounts"
+        )
+    return f"{program} {name} {shlex.quote(str(folder.path))}"
 
 
 def _new_folder(settings: TrainConfig) -> Path:

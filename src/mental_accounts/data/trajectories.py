@@ -204,6 +204,12 @@ class Trajectories:
         return torch.tensor(self._returns, dtype=torch.float64)
 
     @property
+    def first_returns_to_go(self) -> Tensor:
+        """(trajectories,) float32, on the CPU: what was still to come at the first step; the return, where γ is 1."""
+        begins = torch.tensor([begin - self._evicted for begin in self._begins], dtype=torch.int64)
+        return self.returns_to_go[begins.to(self.device)].cpu()
+
+    @property
     def terminated(self) -> Tensor:
         """(trajectories,) bool, on the CPU: ended by the task itself."""
         return torch.tensor(self._terminated, dtype=torch.bool)

@@ -151,7 +151,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _studentised(data: Array, rng: np.random.Generator, confidence: float, resamples: int) -> Interval:
-    """Bootstrap-t: (resampled mean - mean) / its standard error in place of Student's t, or that one where it is wider."""
+    """Bootstrap-t: (resampled mean - mean) / its standard error in place of Student's t, or that where it is wider."""
     tasks, seeds = data.shape
     estimate = float(data.mean())
     if seeds < 2:

@@ -4,7 +4,6 @@ checkpoint/00012/tensors.safetensors   weights, optimiser states, λ, generators
 checkpoint/00012/state.json            counters and sums; the tensors' checksum; written last
 """
 
-import contextlib
 import hashlib
 import json
 import shutil
@@ -50,21 +49,32 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
-    for old in _numbered(folder)[:-KEPT]:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(old)
+    whole = [path for path in _numbered(folder) if (path / "state.json").exists()]
+    for old in set(_numbered(folder)) - set(whole[-KEPT:]):  # older ones, and what a killed process left half-written
+        shutil.rmtree(old, ignore_errors=True)
 
 
-def read_checkpoint(folder: Path, say: Callable[[str], None]) -> Checkpoint | None:
-    """The newest checkpoint that is whole; says which ones it passed over, and why. None where there was none."""
+def read_checkpoint(
+    folder: Path, say: Callable[[str], None], look: Callable[[Checkpoint], object] = lambda _: None
+) -> Checkpoint | None:
+    """The newest checkpoint that is whole, None where there was none; says which ones it passed over, and why.
+
+    `look` may raise over what else belongs to a checkpoint. Those passed over are removed once one was found.
+    """
     found = _numbered(folder) if folder.is_dir() else []
-    problems = []
+    problems, passed = [], []
     for path in reversed(found):
         try:
-            return _read(path)
-        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            checkpoint = _read(path)
+            look(checkpoint)
+        except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
             problems.append(f"checkpoint {path} cannot be used: {error}")
+            passed.append(path)
             say(f"{problems[-1]}; trying the one before")
+        else:
+            for damaged in passed:
+                shutil.rmtree(damaged, ignore_errors=True)
+            return checkpoint
     if any((path / "state.json").exists() for path in found):
         raise CheckpointError("; ".join(problems) + f"; delete {folder} to start the run anew")
     return None
@@ -81,7 +91,9 @@ def _read(path: Path) -> Checkpoint:
 
 
 def _numbered(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_dir() and path.name.isdigit())
+    return sorted(
+        (path for path in folder.iterdir() if path.is_dir() and path.name.isdigit()), key=lambda p: int(p.name)
+    )
 
 
 def optimizer_tensors(prefix: str, optimizer: Optimizer) -> dict[str, Tensor]:

@@ -1,5 +1,8 @@
 """Playing with a trained policy: from a run folder, or from a saved policy and the name of an environment."""
 
+import importlib.util
+import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +33,8 @@ class Subject:
 def read_subject(path: Path, env_id: str | None, target_return: float | None, device: str = "auto") -> Subject:
     """A run folder knows everything; a bare policy has to be told its environment and target."""
     folder = RunFolder(path)
+    if not path.is_dir():
+        raise RunError(f"{path} does not exist; give the folder of a run, or of a saved policy")
     policy_folder, scale = path, None
     if folder.is_run:
         facts, config = folder.read_task(), folder.read_config()
@@ -37,8 +42,10 @@ def read_subject(path: Path, env_id: str | None, target_return: float | None, de
         if not policy_folder.is_dir():
             raise RunError(f"{path} has no policy yet: the run has not written its first checkpoint")
         env_id = env_id or facts["env_id"]
-        best = [line["best_return"] for line in folder.read_metrics() if line.get("best_return") is not None]
-        for known in (config.target_return, facts["target_return"], *best[-1:]):
+        asked = [
+            line["evaluation/target_return"] for line in folder.read_metrics() if "evaluation/target_return" in line
+        ]
+        for known in (config.target_return, facts["target_return"], *asked[-1:]):
             target_return = known if target_return is None else target_return
         if facts["expert_return"] is not None:
             scale = facts["random_return"], facts["expert_return"]
@@ -60,9 +67,9 @@ def read_subject(path: Path, env_id: str | None, target_return: float | None, de
 
 
 def evaluate_policy(
-    subject: Subject, episodes: int, seed: int = 0, *, sample: bool = False, video: Path | None = None
-) -> dict[str, Any]:
-    """Returns and lengths of so many episodes; optionally the first one as an animation."""
+    subject: Subject, episodes: int, seed: int = 0, *, sample: bool = False
+) -> tuple[dict[str, Any], Episode]:
+    """Returns and lengths of so many episodes; and the first of them."""
     if episodes < 1:
         raise RunError(f"episodes must be at least 1, got {episodes}")
     environments = Environments(lambda: make_environment(subject.env_id), episodes)
@@ -70,8 +77,6 @@ def evaluate_policy(
         played = play(subject.policy, environments, subject.target_return, derive(seed, "evaluate"), sample=sample)
     finally:
         environments.close()
-    if video is not None:
-        _film(subject, played[0], derive(seed, "evaluate"), video)
     returns, lengths = np.array([episode.total for episode in played]), np.array([len(episode) for episode in played])
     result: dict[str, Any] = {
         "return_mean": float(returns.mean()),
@@ -84,20 +89,26 @@ def evaluate_policy(
     if subject.scale is not None:
         random, expert = subject.scale
         result["normalised_score"] = 100 * (float(returns.mean()) - random) / (expert - random)
-    return result
+    return result, played[0]
 
 
-def _film(subject: Subject, episode: Episode, seed: int, path: Path) -> None:
-    """Play the episode's actions again before a camera."""
-    try:
-        import imageio.v3 as imageio  # comes with the mujoco extra
-    except ModuleNotFoundError as error:
-        raise RunError("a video needs imageio: pip install 'mental-accounts[mujoco]'") from error
+def check_video(path: Path) -> None:
+    """Say before anything is played that there can be no such video."""
     if path.suffix != ".gif":
         raise RunError(f"the video must be a .gif file, got {path}")
+    if importlib.util.find_spec("imageio") is None:
+        raise RunError("a video needs imageio: pip install 'mental-accounts[mujoco]'")
+    if sys.platform == "linux" and not os.environ.get("DISPLAY"):
+        os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is first imported: rendering without a screen
+
+
+def film(subject: Subject, episode: Episode, seed: int, path: Path) -> None:
+    """Play the actions of `evaluate_policy`'s first episode again before a camera."""
+    import imageio.v3 as imageio  # comes with the mujoco extra
+
     env = make_environment(subject.env_id, render_mode="rgb_array")
     try:
-        env.reset(seed=derive(seed, "environment", 0))
+        env.reset(seed=derive(derive(seed, "evaluate"), "environment", 0))
         frames = [env.render()]
         for action in episode.actions:
             env.step(action)

@@ -1,6 +1,7 @@
 """What a run starts from: the environment, the offline data (or random episodes), the policy's configuration."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -8,6 +9,7 @@ import numpy as np
 import torch
 
 from mental_accounts.config import ModelConfig, PolicyConfig, TrainConfig
+from mental_accounts.data.files import checksum
 from mental_accounts.data.tasks import Task, load_task
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.learning.rollout import Environment, Environments, Episode, play_randomly
@@ -31,17 +33,45 @@ class Preparation:
     longest: int
     """The most steps of an episode."""
 
+    def fingerprint(self) -> str:
+        """Of the data: another one is another run."""
+        data = self.data
+        held = {"observations": data.observations, "actions": data.actions, "rewards": data.rewards}
+        return checksum({name: value.cpu() for name, value in held.items()}, str(data.lengths.tolist()))
+
+    def describe(self, config: TrainConfig) -> list[str]:
+        """What a person wants to know before it begins."""
+        found, rewards, accounts = self.data.statistics(), self.data.rewards, self.policy.accounts
+        lines = [
+            f"data: {found.steps:,} steps, {found.trajectories:,} trajectories, return {found.return_mean:.0f} ± "
+            f"{found.return_std:.0f}, best {found.return_max:.0f}",
+            f"{config.method}: {config.pretrain_iterations} × {config.updates_per_pretrain_iteration} updates offline, "
+            f"then {config.online_iterations} × {config.updates_per_iteration} online",
+        ]
+        if self.policy.has_accounts and accounts.reward_transform != "raw" and bool((rewards == rewards[0]).all()):
+            lines.append(
+                f"note: all rewards of the data are {float(rewards[0]):g}; {accounts.reward_transform} they are 0, and "
+                "the accounts stay empty: --model.accounts.reward-transform raw fills them"
+            )
+        return lines
+
     def make_env(self, **kwargs: Any) -> Environment:
         """One environment."""
         return make_environment(self.env_id, **kwargs)
 
 
-def prepare(config: TrainConfig) -> Preparation:
-    """Load or make everything that the configuration names; the same every time it is called."""
+def prepare(config: TrainConfig, start: Path | None = None) -> Preparation:
+    """Load or make everything that the configuration names.
+
+    Random episodes are kept in the file `start`, where one is given, and read from there another time: an environment
+    need not play the same ones twice.
+    """
     task, data = None, None
     if config.task is not None:
         task, data = load_task(config.task, config.data_steps, config.data_seed)
         data = _discounted(data, config.model.gamma)
+        if task.expert_return is None and data.gamma < 1:  # its targets are undiscounted returns of the data
+            task = replace(task, target_return=None, exploration_return=None)
     env_id = config.env_id or (None if task is None else task.env_id)
     if env_id is None:
         raise RunError(f"the data of {config.task} do not say which environment they belong to; give --env-id")
@@ -50,15 +80,14 @@ def prepare(config: TrainConfig) -> Preparation:
     longest = (env.spec.max_episode_steps if env.spec is not None else None) or DEFAULT_LONGEST
     env.close()
     if data is None:
-        envs = Environments(lambda: make_environment(env_id), config.random_episodes)
-        data = as_trajectories(play_randomly(envs, derive(config.seed, "random")), gamma=config.model.gamma)
-        envs.close()
+        data = _random_data(config, env_id, start)
     data.action_spec = action
     size = data.actions.shape[1] if data.actions.ndim == 2 else None
     if data.observations.shape[1] != state_dim or size != (None if action.is_discrete else action.size):
         raise RunError(
             f"the data of {config.task} do not fit {env_id}: observations of size {data.observations.shape[1]} where "
-            f"the environment has {state_dim}, actions of size {size} where it has {action.size} ({action.kind})"
+            f"the environment has {state_dim}, actions of size {size} where it has {action.size} ({action.kind}); "
+            "to train without data: --task None"
         )
     model = resolve_model(config.model, task, data)
     shared = {name: getattr(model, name) for name in model.__dataclass_fields__}
@@ -66,10 +95,21 @@ def prepare(config: TrainConfig) -> Preparation:
     return Preparation(env_id, policy, data, task, longest)
 
 
+def _random_data(config: TrainConfig, env_id: str, start: Path | None) -> Trajectories:
+    if start is not None and start.exists():
+        return Trajectories.load(start, gamma=config.model.gamma)
+    envs = Environments(lambda: make_environment(env_id), config.random_episodes)
+    data = as_trajectories(play_randomly(envs, derive(config.seed, "random")), gamma=config.model.gamma)
+    envs.close()
+    if start is not None:
+        data.save(start)
+    return data
+
+
 def resolve_model(model: ModelConfig, task: Task | None, data: Trajectories) -> ModelConfig:
     """Fill in the fields that follow the task."""
     known = task is not None and task.expert_return is not None
-    scale = TABLE_RETURN_SCALE if known else 1.0 / max(float(data.returns.abs().max()), 1e-6)
+    scale = TABLE_RETURN_SCALE if known else 1.0 / max(float(data.first_returns_to_go.abs().max()), 1e-6)
     context = model.context_length if task is None else min(task.eval_context_length, model.context_length)
     embedding = True if task is None else task.timestep_embedding
     return replace(
@@ -97,15 +137,19 @@ def _discounted(data: Trajectories, gamma: float) -> Trajectories:
 
 
 def make_environment(env_id: str, **kwargs: Any) -> Environment:
-    """gymnasium.make with an error that says what can be done."""
+    """gymnasium.make with errors that say what can be done, and a time limit where the environment has none."""
     try:
-        return gymnasium.make(env_id, **kwargs)
+        env = gymnasium.make(env_id, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
-        raise RunError(
-            f"{env_id} needs a package: {error}; for MuJoCo: pip install 'mental-accounts[mujoco]'"
-        ) from error
+        hint = "for MuJoCo: pip install 'mental-accounts[mujoco]'"
+        raise RunError(f"{env_id} needs a package: {error}; {hint}") from error
     except gymnasium.error.Error as error:
         raise RunError(f"{env_id} cannot be made: {error}") from error
+    except Exception as error:
+        raise RunError(f"{env_id} cannot be made, its constructor raised {error!r}") from error
+    if env.spec is None or env.spec.max_episode_steps is None:
+        return gymnasium.wrappers.TimeLimit(env, DEFAULT_LONGEST)
+    return env
 
 
 def as_trajectories(episodes: list[Episode], gamma: float = 1.0) -> Trajectories:
@@ -140,10 +184,9 @@ def choose_device(name: str) -> torch.device:
     """The device that is meant: a GPU where there is one, for auto."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise RunError(f"device must be auto, cpu or cuda, got {name!r}") from error
+    if name.partition(":")[0] not in ("cpu", "cuda"):
+        raise RunError(f"device must be auto, cpu or cuda, got {name!r}")
+    device = torch.device(name)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise RunError("device cuda was asked for, but there is none; use --device cpu")
     return device

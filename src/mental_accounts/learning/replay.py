@@ -5,16 +5,21 @@ from collections.abc import Sequence
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.learning.rollout import Episode
 
+MOST_STEPS = 4_000_000
+
 
 class Replay:
     """At most `size` trajectories; the oldest leave first. The offline data are not changed."""
 
     def __init__(self, offline: Trajectories, size: int, longest: int) -> None:
-        """Room is made for one more than `size` trajectories of up to `longest` steps, so that nothing ever moves."""
+        """Room is made for one more than `size` trajectories of up to `longest` steps, so that nothing has to move.
+
+        Where that would be more than MOST_STEPS, the room is smaller: such long episodes are rare.
+        """
         chosen = offline.best(size)
-        longest = max(longest, int(offline.lengths[chosen].max()))
+        steps, longest = int(offline.lengths[chosen].sum()), max(longest, int(offline.lengths[chosen].max()))
         self.size = size
-        self.store = offline.select(chosen, capacity=(size + 1) * longest)
+        self.store = offline.select(chosen, capacity=min((size + 1) * longest, max(MOST_STEPS, 2 * steps + longest)))
 
     def __len__(self) -> int:
         return len(self.store)

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from mental_accounts.learning.seeds import derive
+from mental_accounts.learning.update import DivergenceError
 from mental_accounts.policy import DecisionTransformer
 
 Array = NDArray[Any]
@@ -60,18 +61,22 @@ class Environments:
 
     def step(self, i: int, action: Array, t: int) -> tuple[Array, float, bool, bool]:
         """One step of environment i; t is named in errors."""
+        space = self.envs[i].action_space
+        if isinstance(space, gymnasium.spaces.Box):  # in the environment's own precision, and within its bounds there
+            action = np.clip(np.asarray(action, dtype=space.dtype), space.low, space.high)
         try:
             observation, reward, terminated, truncated, _ = self.envs[i].step(action)
+            paid = float(np.float32(float(reward)))
         except Exception as error:
             raise BrokenEnvironmentError(
                 f"environment {i} raised in step {t} with action {action}: {error!r}"
             ) from error
-        if not math.isfinite(float(reward)):
+        if not math.isfinite(paid):
             raise BrokenEnvironmentError(
                 f"environment {i} gave the reward {reward} in step {t}; rewards must be finite"
             )
         seen = _checked_observation(observation, f"environment {i} in step {t}")
-        return seen, float(reward), bool(terminated), bool(truncated)
+        return seen, paid, bool(terminated), bool(truncated)
 
     def close(self) -> None:
         """Close all of them."""
@@ -104,6 +109,8 @@ def play(
         while not over.all():
             on_step()
             actions = policy.act(observations, context, sample=sample, generator=generator)
+            if not np.isfinite(actions).all():
+                raise DivergenceError(f"the policy's actions are not finite any more, in step {t}: training diverged")
             rewards, ended = np.zeros(n, dtype=np.float32), over.copy()
             for i in map(int, np.flatnonzero(~over)):
                 seen, rewards[i], terminated, truncated = environments.step(i, actions[i], t)
@@ -124,7 +131,7 @@ def play_randomly(environments: Environments, seed: int) -> list[Episode]:
         space.seed(derive(seed, "actions", i))
         observation, log, t, over = environments.reset(i, derive(seed, "environment", i)), _Log(), 0, False
         while not over:
-            action = np.asarray(space.sample())
+            action = space.sample()
             seen, reward, terminated, truncated = environments.step(i, action, t)
             log.add(observation, action, reward, terminated, truncated)
             observation, t, over = seen, t + 1, terminated or truncated
@@ -143,7 +150,7 @@ class _Log:
 
     def add(self, observation: Array, action: Array, reward: float, terminated: bool, truncated: bool) -> None:
         self.observations.append(observation.copy())
-        self.actions.append(action.copy())
+        self.actions.append(np.array(action))
         self.rewards.append(reward)
         self.terminated, self.truncated = terminated, truncated
 

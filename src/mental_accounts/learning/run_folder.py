@@ -15,7 +15,6 @@ import json
 import os
 import platform
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
@@ -45,6 +44,14 @@ class RunFolder:
         return (self.path / "config.json").is_file()
 
     @property
+    def has_begun(self) -> bool:
+        """Whether there is anything to go on from."""
+        metrics = self.path / "metrics.jsonl"
+        return bool(list(self.path.glob("checkpoint/*/state.json"))) or (
+            metrics.exists() and metrics.stat().st_size > 0
+        )
+
+    @property
     def is_finished(self) -> bool:
         """Whether the run came to its end."""
         return (self.path / "summary.json").is_file()
@@ -68,9 +75,9 @@ class RunFolder:
             yield
 
     def write_config(self, config: TrainConfig, command: list[str]) -> None:
-        """Say what this run is; a folder with another run in it is refused."""
+        """Say what this run is; a folder with another run in it is refused, unless that one never began."""
         path = self.path / "config.json"
-        if path.exists():
+        if path.exists() and self.has_begun:
             theirs = self.read_config()
             if theirs != config:
                 changed = [k for k, v in config.to_dict().items() if theirs.to_dict()[k] != v]
@@ -84,13 +91,7 @@ class RunFolder:
 
     def read_config(self) -> TrainConfig:
         """The configuration of the run."""
-        path = self.path / "config.json"
-        if not path.is_file():
-            raise RunError(f"{self.path} holds no run: config.json is missing")
-        try:
-            return TrainConfig.from_dict(json.loads(path.read_text())["config"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise RunError(f"{path} cannot be read: {error}") from error
+        return read_config_file(self.path / "config.json")
 
     def write_task(self, facts: Mapping[str, Any]) -> None:
         """What the task of this run came to."""
@@ -133,6 +134,16 @@ class RunFolder:
         write_atomically(self.path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
 
 
+def read_config_file(path: Path) -> TrainConfig:
+    """The configuration in a run's config.json, or in a file like it."""
+    if not path.is_file():
+        raise RunError(f"{path.parent} holds no run: {path.name} is missing")
+    try:
+        return TrainConfig.from_dict(json.loads(path.read_text())["config"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from error
+
+
 def surroundings() -> dict[str, Any]:
     """Versions, hardware and the git commit that made a result."""
     versions = {"python": platform.python_version()}
@@ -142,7 +153,7 @@ def surroundings() -> dict[str, Any]:
     hardware = {"machine": platform.machine(), "system": platform.system(), "cpus": os.cpu_count(), "cpu": _cpu()}
     if torch.cuda.is_available():
         hardware["gpu"] = torch.cuda.get_device_name()
-    return {"versions": versions, "hardware": hardware, "git_commit": _git_commit(), "argv": sys.argv}
+    return {"versions": versions, "hardware": hardware, "git_commit": _git_commit()}
 
 
 def _cpu() -> str:

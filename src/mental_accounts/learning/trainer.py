@@ -5,12 +5,8 @@ checkpoint. So a run that is killed and resumed ends with the same numbers as on
 """
 
 import contextlib
-import signal
-import threading
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from types import FrameType
 from typing import Any
 
 import torch
@@ -19,27 +15,20 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import Windows, WindowSampler
 from mental_accounts.learning.capture import RepeatedUpdate
-from mental_accounts.learning.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from mental_accounts.learning.checkpoint import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
 from mental_accounts.learning.loggers import Logger, Tracker, make_loggers
 from mental_accounts.learning.measures import account_measures, evaluation_measures, exploration_measures
 from mental_accounts.learning.preparation import Preparation, as_episodes, as_trajectories, choose_device, prepare
 from mental_accounts.learning.replay import Replay
 from mental_accounts.learning.rollout import Environments, Episode, play
-from mental_accounts.learning.run_folder import RunFolder
+from mental_accounts.learning.run_folder import RunError, RunFolder
 from mental_accounts.learning.seeds import derive
+from mental_accounts.learning.signals import InterruptedRunError, SignalWatch
 from mental_accounts.learning.update import Updater
 from mental_accounts.learning.view import SilentView, View
 from mental_accounts.policy import DecisionTransformer, autocast
 
 MEASURED_WINDOWS = 32
-
-
-class InterruptedRunError(RuntimeError):
-    """The run was stopped by a signal, after a checkpoint."""
-
-    def __init__(self, signal_number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
-        self.signal_number = signal_number
 
 
 @dataclass
@@ -63,6 +52,8 @@ class Progress:
     """Files of trajectories collected so far, oldest first."""
     seconds: float = 0.0
     """Wall time so far."""
+    device: str = "cpu"
+    """Where the run began: generators of random numbers differ between devices."""
 
 
 class Trainer:
@@ -73,8 +64,8 @@ class Trainer:
     ) -> None:
         self.config, self.folder, self.view, self.tracker = config, folder, view or SilentView(), tracker
         self.device = choose_device(config.device)
-        self.progress = Progress()
-        self._signal: int | None = None
+        self.progress = Progress(device=self.device.type)
+        self._watch = SignalWatch()
         self._unsaved: list[Episode] = []
         self._repeated: RepeatedUpdate | None = None
 
@@ -85,11 +76,13 @@ class Trainer:
                 self.view.say(f"{self.folder.path} is finished already")
                 return DecisionTransformer.load(self.folder.path / "policy", self.device)
             self._begun = time.monotonic()
-            self.view.stage("loading", 1)
-            self.prepared: Preparation = prepare(self.config)  # a signal ends this at once: nothing of the run is lost
-            stack.enter_context(self._signals())
+            self.view.say(f"loading {self.config.task or self.config.env_id}")
+            # A signal ends this at once: nothing of the run is lost.
+            start = self.folder.path / "trajectories" / "start.safetensors"
+            self.prepared: Preparation = prepare(self.config, start)
+            stack.enter_context(self._watch)
             self._set_up()
-            loggers = make_loggers(self.folder.path, self.config.to_dict(), self.progress.iteration, self.tracker)
+            loggers = make_loggers(self.folder.path, self.config.to_dict(), self.progress.iteration + 1, self.tracker)
             try:
                 while self.progress.iteration < self.total_iterations:
                     self._iterate(loggers)
@@ -116,13 +109,21 @@ class Trainer:
         config = self.config
         task = self.prepared.task
         names = ("target_return", "exploration_return", "random_return", "expert_return")
-        facts = {name: None if task is None else getattr(task, name) for name in names}
-        self.folder.write_task({"env_id": self.prepared.env_id, **facts})
+        facts: dict[str, Any] = {name: None if task is None else getattr(task, name) for name in names}
+        facts |= {"env_id": self.prepared.env_id, "data": self.prepared.fingerprint()}
+        if self.folder.has_begun and self.folder.read_task() != facts:
+            raise RunError(
+                f"the data or the task of {self.folder.path} are not those that the run began with; "
+                "bring them back, or start another run"
+            )
+        self.folder.write_task(facts)
         torch.manual_seed(derive(config.seed, "weights"))
         self.policy = DecisionTransformer(self.prepared.policy)
         data = self.prepared.data
         self.policy.fit_normalisation(data.observations, data.actions, data.rewards, derive(config.seed, "fit"))
         self.policy.to(self.device)
+        for text in self.prepared.describe(config):
+            self.view.say(text)
         self.updater = Updater(self.policy, config)
         self.offline = data.to(self.device)
         if self.policy.accounts is not None:
@@ -132,19 +133,24 @@ class Trainer:
         self.generator = torch.Generator(self.device)
         self.explorers = Environments(self.prepared.make_env, config.episodes_per_iteration)
         self.evaluators = Environments(self.prepared.make_env, config.eval_episodes)
-        checkpoint = read_checkpoint(self.folder.path / "checkpoint", self.view.say)
+        checkpoint = read_checkpoint(self.folder.path / "checkpoint", self.view.say, self._read_trajectories)
         if checkpoint is None:
             self.folder.keep_metrics(0)
         else:
-            self._restore(checkpoint)
+            try:
+                self._restore(checkpoint)
+            except (RuntimeError, KeyError, ValueError) as error:
+                raise CheckpointError(
+                    f"the checkpoint of {self.folder.path} does not fit the run: {error}; was config.json changed?"
+                ) from error
         self._checkpointed = time.monotonic()
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.progress = Progress(**checkpoint.state)
+        if self.progress.device != self.device.type:
+            raise CheckpointError(f"the run began on {self.progress.device} and can only go on there")
         self.updater.load_tensors(checkpoint.tensors)
-        for name in self.progress.files:
-            store = Trajectories.load(self.folder.path / "trajectories" / name)
-            self.replay.add(as_episodes(store))
+        self.replay.add(self._read_trajectories(checkpoint))
         self.generator.set_state(checkpoint.tensors["generator.windows"])
         torch.set_rng_state(checkpoint.tensors["generator.cpu"])
         if self.device.type == "cuda":
@@ -152,6 +158,12 @@ class Trainer:
         self.folder.keep_metrics(self.progress.iteration)
         self.view.say(f"going on after iteration {self.progress.iteration}, {self.progress.updates} updates")
         self._begun = time.monotonic() - self.progress.seconds
+
+    def _read_trajectories(self, checkpoint: Checkpoint) -> list[Episode]:
+        """What had been collected when the checkpoint was written."""
+        folder = self.folder.path / "trajectories"
+        stores = [Trajectories.load(folder / name) for name in checkpoint.state["files"]]
+        return [episode for store in stores for episode in as_episodes(store)]
 
     # One iteration.
 
@@ -203,7 +215,7 @@ class Trainer:
         if target is None and task is not None:
             target = task.exploration_return
         if target is None:
-            returns = self.replay.store.returns
+            returns = self.replay.store.first_returns_to_go
             target = float(returns.max() + returns.std(correction=0))
         self.view.stage(f"exploring, iteration {number + 1}", self.prepared.longest)
         episodes = self._play(self.explorers, target, derive(self.config.seed, "explore", number), sample=True)
@@ -237,8 +249,9 @@ class Trainer:
     def _evaluate(self, number: int) -> dict[str, float]:
         self.view.stage(f"evaluating, iteration {number + 1}", self.prepared.longest)
         seed = derive(self.config.seed, "evaluate", number)
-        episodes = self._play(self.evaluators, self.evaluation_target(), seed, sample=False)
-        measures = evaluation_measures(episodes, self.prepared.task)
+        target = self.evaluation_target()
+        episodes = self._play(self.evaluators, target, seed, sample=False)
+        measures = evaluation_measures(episodes, self.prepared.task) | {"evaluation/target_return": target}
         mean = measures["evaluation/return_mean_gm"]
         if self.progress.best_return is None or mean > self.progress.best_return:
             self.progress.best_return, self.progress.best_iteration = mean, number + 1
@@ -250,7 +263,7 @@ class Trainer:
             return self.config.target_return
         if self.prepared.task is not None and self.prepared.task.target_return is not None:
             return self.prepared.task.target_return
-        return float(self.replay.store.returns.max())
+        return float(self.replay.store.first_returns_to_go.max())
 
     def _play(self, environments: Environments, target: float, seed: int, *, sample: bool) -> list[Episode]:
         def on_step() -> None:
@@ -268,25 +281,7 @@ class Trainer:
     # Stopping and saving.
 
     def _breathe(self) -> None:
-        if self._signal is not None:
-            raise InterruptedRunError(self._signal)
-
-    @contextlib.contextmanager
-    def _signals(self) -> Iterator[None]:
-        """SIGINT and SIGTERM are noted, and heeded at the next place where the run can stop."""
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-
-        def note(number: int, _: FrameType | None) -> None:
-            self._signal = number
-
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        self._watch.check()
 
     def _checkpoint_in_time(self) -> None:
         if time.monotonic() - self._checkpointed >= self.config.checkpoint_seconds:

@@ -34,6 +34,7 @@ class Updater:
         self.lambda_optimizer = torch.optim.Adam(
             [self.objective.log_lambda], lr=config.lambda_lr, capturable=device.type == "cuda"
         )
+        self.latest_nll = torch.zeros((), device=device)
         self.sums = torch.zeros(len(SUMMED), dtype=torch.float64, device=device)
 
     def update(self, windows: Windows) -> None:
@@ -51,12 +52,14 @@ class Updater:
             self.lambda_optimizer.zero_grad(set_to_none=True)
             self.objective.lambda_loss(losses.entropy).backward()
             self.lambda_optimizer.step()
+        self.latest_nll.copy_(losses.nll.detach())
         loss = losses.loss.detach()
         self.sums.add_(torch.stack([loss, loss.square(), losses.nll.detach(), losses.entropy.detach(), norm]))
 
     def check(self) -> None:
         """Refuse to go on (or to save) once a loss was no number."""
-        if not bool(torch.isfinite(self.sums).all()):
+        norms = torch.stack([value.detach().norm() for value in self.policy.parameters()])
+        if not bool(torch.isfinite(self.sums).all()) or not bool(torch.isfinite(norms).all()):
             raise DivergenceError(
                 "the loss is not finite any more: training diverged; lower --lr, lengthen --warmup-updates, or use "
                 "--precision float32"
@@ -73,6 +76,7 @@ class Updater:
             "training/loss_mean": loss,
             "training/loss_std": math.sqrt(max(square - loss * loss, 0.0)),
             "training/nll": nll,
+            "training/nll_last": float(self.latest_nll),
             "training/entropy": entropy,
             "training/gradient_norm": norm,
             "training/lambda": float(self.objective.multiplier.detach()),
@@ -85,7 +89,7 @@ class Updater:
         found |= {f"objective.{name}": value for name, value in self.objective.state_dict().items()}
         found |= optimizer_tensors("optimizer", self.optimizer)
         found |= optimizer_tensors("lambda_optimizer", self.lambda_optimizer)
-        return found | {"warm_up.updates": self.warm_up.updates, "sums": self.sums}
+        return found | {"warm_up.updates": self.warm_up.updates, "sums": self.sums, "latest_nll": self.latest_nll}
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Back from `tensors`."""
@@ -95,6 +99,7 @@ class Updater:
         load_optimizer_tensors("lambda_optimizer", self.lambda_optimizer, tensors)
         self.warm_up.load_state_dict({"updates": tensors["warm_up.updates"]})
         self.sums.copy_(tensors["sums"])
+        self.latest_nll.copy_(tensors["latest_nll"])
 
 
 def policy_inputs(windows: Windows, policy: DecisionTransformer) -> dict[str, Tensor | None]:

@@ -60,15 +60,17 @@ class LiveView(PlainView):
 
     def __init__(self, console: Console | None = None) -> None:
         super().__init__(console)
+        self.latest: dict[str, float] = {}
         self.progress = Progress(
             TextColumn("{task.description:<28}"),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
             TimeRemainingColumn(),
+            TextColumn("{task.fields[status]}"),
             console=self.console,
         )
-        self.task = self.progress.add_task("starting", total=None)
+        self.task = self.progress.add_task("starting", total=None, status="")
 
     def __enter__(self) -> Self:
         self.progress.start()
@@ -82,6 +84,13 @@ class LiveView(PlainView):
 
     def advance(self) -> None:
         self.progress.advance(self.task)
+
+    def metrics(self, line: Mapping[str, Any]) -> None:
+        super().metrics(line)
+        names = {"nll": "training/nll_last", "return": "evaluation/return_mean_gm", "best": "best_return"}
+        self.latest |= {short: line[name] for short, name in names.items() if line.get(name) is not None}
+        status = "  ".join(f"{short} {value:.1f}" for short, value in self.latest.items())
+        self.progress.update(self.task, status=status)
 
 
 class SilentView(PlainView):
@@ -100,8 +109,8 @@ def make_view(console: Console | None = None) -> View:
 def summary_line(line: Mapping[str, Any]) -> str:
     """The numbers a person follows, in one line."""
     parts = [f"{line['phase']:<8} {line['iteration']:>4}", f"updates {line['updates']:>6}"]
-    if "training/nll" in line:
-        parts.append(f"nll {line['training/nll']:8.3f}")
+    if "training/nll_last" in line:
+        parts.append(f"nll {line['training/nll_last']:8.3f}")
     if "aug_traj/return" in line:
         parts.append(f"explored {line['aug_traj/return']:8.1f}")
     if "evaluation/return_mean_gm" in line:

@@ -1,0 +1,39 @@
+"""SIGINT and SIGTERM: noted when they come, heeded where a run can stop."""
+
+import signal
+import threading
+from types import FrameType
+from typing import Any, Self
+
+
+class InterruptedRunError(RuntimeError):
+    """The run was stopped by a signal, after a checkpoint."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
+        self.signal_number = signal_number
+
+
+class SignalWatch:
+    """Within its block signals do nothing but be noted; `check` raises once one came. In the main thread only."""
+
+    def __init__(self) -> None:
+        self.noted: int | None = None
+        self._before: dict[int, Any] = {}
+
+    def check(self) -> None:
+        """Stop here, if a signal asked for it."""
+        if self.noted is not None:
+            raise InterruptedRunError(self.noted)
+
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, _: FrameType | None) -> None:
+        self.noted = number
