@@ -5,6 +5,7 @@ lookup where a table fits, never synchronises a GPU and can be captured in a CUD
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
 from typing import ClassVar, Self
@@ -22,7 +23,7 @@ _SEARCH_ELEMENTS = 2**22
 """Distances held at a time by a nearest-code search: bounds its memory to a few dozen megabytes."""
 
 
-class Codebook(FullPrecisionModule):
+class Codebook(FullPrecisionModule, ABC):
     """A fixed set of codes (kinds of action) and the map from actions to them."""
 
     kind: ClassVar[str]
@@ -33,13 +34,13 @@ class Codebook(FullPrecisionModule):
     centers: Tensor | None
     """The action that each code stands for, (num_codes, dim); None for a grid of more than 2**22 cells."""
 
+    @abstractmethod
     def route(self, actions: Tensor) -> Tensor:
         """The code of each action: (..., dim) -> (...) int64."""
-        raise NotImplementedError
 
+    @abstractmethod
     def spec(self) -> dict[str, object]:
         """What `codebook_from_spec` needs to build the same codebook again; plain JSON values."""
-        raise NotImplementedError
 
     def forward(self, actions: Tensor) -> Tensor:
         """The same as `route`."""

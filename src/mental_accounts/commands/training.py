@@ -123,18 +123,19 @@ class Evaluate:
 
 def starting_point(arguments: list[str]) -> Train:
     """The defaults of `train`: those of the preset or config.json that the arguments name."""
-    preset, path = "quick", None
+    preset: PresetName = "quick"
+    path: Path | None = None
     for place, name in enumerate(arguments):
         flag, attached, value = name.partition("=")
         value = value if attached else "".join(arguments[place + 1 : place + 2])
-        if flag == "--preset" and value in PRESETS:
-            preset = value
+        if flag == "--preset":
+            preset = next((known for known in PRESETS if known == value), preset)
         if flag == "--config" and value:
             path = Path(value)
-    settings = PRESETS[preset]  # type: ignore[index]
+    settings = PRESETS[preset]
     if path is not None:
         settings = read_config_file(path / "config.json" if path.is_dir() else path)
-    return Train(preset=preset, config=path, settings=settings)  # type: ignore[arg-type]
+    return Train(preset=preset, config=path, settings=settings)
 
 
 def _train(folder: RunFolder, settings: TrainConfig, tracker: Tracker) -> int:
