@@ -15,10 +15,6 @@ from safetensors.numpy import save_file
 from mental_accounts.data import DataError, Trajectories, builtin, files, load_task, workers
 from mental_accounts.data.rollout import Actor, Shard, play
 
-SHIPPED = pytest.mark.skipif(
-    not (builtin.BEHAVIOURS / "manifest.json").exists(), reason="no behaviours are shipped yet"
-)
-
 
 def write_actor(path: Path, obs: int, act: int, seed: int, width: int = 8) -> None:
     rng = np.random.default_rng(seed)
@@ -301,7 +297,6 @@ def test_bad_requests(folder: Path, tmp_path: Path) -> None:
         builtin.make_builtin("robot", "medium", 400, folder=tmp_path / "nowhere")
 
 
-@SHIPPED
 def test_what_is_shipped_is_small() -> None:
     sizes = [file.stat().st_size for file in builtin.BEHAVIOURS.rglob("*.safetensors")]
     assert max(sizes) <= 200_000
@@ -310,7 +305,6 @@ def test_what_is_shipped_is_small() -> None:
         assert len(builtin.recipe_of(robot, "medium-replay").shares) >= 10
 
 
-@SHIPPED
 @pytest.mark.parametrize(
     ("task", "low", "high"), [("hopper-medium", 1000, 2000), ("walker2d-medium-replay", 300, 1500)]
 )

@@ -56,8 +56,8 @@ class Train:
         folder.write_config(settings, sys.argv)
         try:
             return _train(folder, settings, self.tracker)
-        except Exception:
-            if is_new and not folder.has_begun:  # nothing came of it: leave nothing behind
+        except (ValueError, OSError, ImportError, RunError):
+            if is_new and not folder.has_begun:  # what was asked for cannot be: leave nothing behind
                 shutil.rmtree(folder.path, ignore_errors=True)
             raise
 

@@ -66,8 +66,9 @@ ROBOTS = {
 class Published:
     """Statistics of D4RL's data set of that name, version 2, of its finished trajectories.
 
-    Those of medium and medium-replay are as printed by the Decision Transformer's conversion script, those of
-    medium-expert follow from its two halves.
+    Returns and steps of medium and medium-replay are from a public log of the Decision Transformer's conversion script.
+    The trajectory counts of walker2d-medium and of the experts are from memory, not from such a log, and medium-expert
+    is computed from its two halves: check them against the data before you rely on them.
     """
 
     steps: int
