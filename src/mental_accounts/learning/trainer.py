@@ -181,13 +181,11 @@ class Trainer:
         updates = config.updates_per_iteration if online else config.updates_per_pretrain_iteration
         store = self.replay.store if online else self.offline
         self._learn(store, updates, f"{'online' if online else 'pretrain'} {number + 1}/{self.total_iterations}")
+        self.updater.check()  # waits for a GPU, so that the time below is that of the updates
         learned = time.monotonic()
-        self.updater.check()
         line: dict[str, Any] = {"iteration": number + 1, "phase": "online" if online else "pretrain"}
         line |= {"updates": progress.updates, "env_steps": progress.env_steps} | (progress.explored or {})
-        if self._evaluation_is_due(
-            number, online
-        ):  # may still be interrupted: nothing of the iteration is spent before
+        if self._evaluation_is_due(number, online):  # may be interrupted: nothing of the iteration is spent before
             line |= self._evaluate(number)
         line["best_return"] = progress.best_return
         line |= self.updater.drain(progress.update)
