@@ -23,9 +23,10 @@ ALLOWED = {
     "data": SHARED,
     "learning": SHARED | {"presets", "policy", "data"},
     "evidence": SHARED | {"presets", "policy", "data", "learning"},
+    "study": SHARED | {"presets", "policy", "data", "learning"},
     "integrations": SHARED | {"policy"},
-    "commands": SHARED | {"presets", "policy", "data", "learning", "evidence", "integrations"},
-    "cli": SHARED | {"presets", "policy", "data", "learning", "evidence", "integrations", "commands"},
+    "commands": SHARED | {"presets", "policy", "data", "learning", "study", "evidence", "integrations"},
+    "cli": SHARED | {"presets", "policy", "data", "learning", "study", "evidence", "integrations", "commands"},
 }
 PURE_TORCH = {"torch", "numpy", "scipy"}  # all that accounts may import beside the standard library
 

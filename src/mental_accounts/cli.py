@@ -9,6 +9,7 @@ from typing import Annotated
 
 import tyro
 
+from mental_accounts.commands.comparing import Compare, ReportCommand, Reproduce
 from mental_accounts.commands.data import Data
 from mental_accounts.commands.training import Evaluate, Resume, Train, starting_point
 from mental_accounts.learning.checkpoint import CheckpointError
@@ -33,6 +34,9 @@ class Version:
 Other = (
     Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+    | Annotated[Compare, tyro.conf.subcommand("compare")]
+    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
+    | Annotated[ReportCommand, tyro.conf.subcommand("report")]
     | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Version, tyro.conf.subcommand("version")]
 )
@@ -42,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
     0 if it went well; 2 with one line on standard error if what it was given cannot be used; 1 if an environment broke
-    or training diverged; 130 or 143 if it was interrupted.
+    or training diverged; 3 if some runs of a comparison failed; 130 or 143 if it was interrupted.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:

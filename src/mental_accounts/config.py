@@ -268,6 +268,8 @@ class TrainConfig:
     """auto: a GPU where there is one."""
     precision: Literal["auto", "float32", "bf16"] = "auto"
     """auto: bf16 where the device has instructions for it."""
+    compile: bool | None = None
+    """Fuse the kernels of an update with torch.compile; None: on a GPU, for runs of at least 2,000 updates."""
     checkpoint_seconds: float = 60.0
     """Write a checkpoint at least this often; also at the end, and when stopped by a signal."""
 
@@ -289,6 +291,12 @@ class TrainConfig:
             check_count("data_steps", self.data_steps, 1)
         if self.pretrain_iterations and self.task is None:
             object.__setattr__(self, "pretrain_iterations", 0)  # nothing to learn from offline
+
+    @property
+    def total_updates(self) -> int:
+        """Updates of pretraining and online learning together."""
+        pretraining = self.pretrain_iterations * self.updates_per_pretrain_iteration
+        return pretraining + self.online_iterations * self.updates_per_iteration
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

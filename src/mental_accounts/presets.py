@@ -35,11 +35,13 @@ PRESETS: dict[PresetName, TrainConfig] = {
     "converged": TrainConfig(
         lr=1e-3,
         warmup_updates=500,
+        batch_size=128,
         pretrain_iterations=8,
         updates_per_pretrain_iteration=1_000,
-        online_iterations=20,
+        pretrain_eval_every=2,
+        online_iterations=10,
         updates_per_iteration=100,
-        eval_every=10,
+        eval_every=5,
     ),
 }
 """Starting points. quick: small, the first command's. paper: the paper's quick-run protocol. odt: ODT's full protocol.

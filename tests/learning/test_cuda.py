@@ -60,6 +60,38 @@ def test_captured_updates_equal_eager_ones(
         assert results[1][name] == pytest.approx(value, rel=2e-3, abs=2e-4), name
 
 
+@pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
+@pytest.mark.parametrize("accounts", ACCOUNTS)
+def test_compiled_updates_equal_plain_ones(aim: TrainConfig, optimizer: str, accounts: dict[str, object]) -> None:
+    model = replace(aim.model, dropout=0.0, accounts=replace(aim.model.accounts, **accounts))
+    config = replace(aim, device="cuda", optimizer=optimizer, precision="float32", initial_lambda=1e-9, model=model)
+    prepared = prepare(config)
+    results = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        policy = DecisionTransformer(prepared.policy)
+        data = prepared.data
+        policy.fit_normalisation(data.observations, data.actions, data.rewards)
+        policy.cuda()
+        store = data.to("cuda")
+        parts = policy.accounts
+        store.annotate(parts.codebook, parts.rule, parts.transform, policy.actions.to_unit)
+        updater = Updater(policy, config)
+        if compiled:
+            updater.compile()
+        generator = torch.Generator("cuda").manual_seed(1)
+        sampler = WindowSampler(store, 32, config.model.context_length, generator, model.accounts.account_scope)
+        said: list[str] = []
+        repeated = RepeatedUpdate(updater, sampler, said.append)
+        for _ in range(20):
+            repeated.step()
+        assert repeated.graph is not None
+        assert updater.is_compiled == compiled, said
+        results.append(updater.drain(20))
+    for name in ("training/nll", "training/nll_last", "training/gradient_norm"):
+        assert results[1][name] == pytest.approx(results[0][name], rel=5e-3, abs=1e-3), name
+
+
 def test_a_run_on_a_gpu(aim: TrainConfig, tmp_path: Path) -> None:
     config = replace(aim, device="cuda", precision="auto")
     folder = RunFolder(tmp_path / "run")

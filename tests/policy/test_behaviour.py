@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mental_accounts.policy import DecisionTransformer
+from mental_accounts.policy import Actor, DecisionTransformer
 from mental_accounts.policy import autocast as policy_autocast
 
 from .helpers import BOX, DISCRETE, make_policy, make_window, numbers, random_actions, tiny
@@ -222,3 +222,23 @@ def test_normalisation_is_fitted_on_whole_data_or_refused() -> None:
             policy.fit_normalisation(observations, actions, rewards)
     policy.fit_normalisation(torch.randn(20, 3), actions, torch.randn(20))
     assert len(policy.accounts.codebook.route(torch.zeros(1, 2))) == 1
+
+
+@pytest.mark.parametrize("action", [BOX, DISCRETE])
+def test_an_actor_acts_like_the_policy_rollout_after_rollout(action: object) -> None:
+    policy = make_policy(tiny({"beta": 0.7}, action=action))
+    actor = Actor(policy, 3, sample=True)
+    rng = np.random.default_rng(0)
+    for seed in (5, 6):
+        generator = torch.Generator().manual_seed(seed)
+        context = policy.context(3, 20.0)
+        actor.begin(20.0, seed)
+        for _ in range(12):
+            observations = rng.normal(size=(3, 3)).astype("f4")
+            rewards, ended = rng.normal(size=3).astype("f4"), rng.random(3) < 0.2
+            expected = policy.act(observations, context, sample=True, generator=generator)
+            np.testing.assert_array_equal(actor.act(observations), expected)
+            context.record(rewards, ended)
+            actor.record(rewards, ended)
+    with pytest.raises(ValueError, match="finite"):
+        actor.begin(float("nan"), 0)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mental_accounts.learning import Objective, WarmUp, clip_gradients, make_optimizer
-from mental_accounts.policy import DecisionTransformer, autocast
+from mental_accounts.policy import Actor, DecisionTransformer, autocast
 
 from .helpers import DISCRETE, make_policy, make_window, numbers, tiny
 
@@ -99,3 +99,37 @@ def test_acting_on_a_gpu() -> None:
         actions.append(np.stack(taken))
     assert there is not None
     np.testing.assert_allclose(actions[0], actions[1], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("sample", [False, True])
+def test_a_captured_actor_equals_an_eager_one(name: str, sample: bool) -> None:
+    policy = make_policy(CONFIGS[name]).cuda()
+    rng = np.random.default_rng(0)
+    script = [
+        (rng.normal(size=(3, 3)).astype("f4"), rng.normal(size=3).astype("f4"), rng.random(3) < 0.2) for _ in range(15)
+    ]
+    results = []
+    for captured in (True, False):
+        actor = Actor(policy, 3, sample=sample)
+        assert actor._captured is not None
+        if not captured:
+            actor._captured = None
+        taken = []
+        for episode in range(2):  # the second rollout begins anew
+            actor.begin(20.0, seed=episode)
+            for observations, rewards, ended in script:
+                taken.append(actor.act(observations))
+                actor.record(rewards, ended)
+        results.append(np.stack(taken))
+    if not sample:  # a graph draws other numbers than the same generator does eagerly
+        np.testing.assert_allclose(results[0], results[1], rtol=1e-4, atol=1e-4)
+        return
+    actor = Actor(policy, 3, sample=True)
+    actor.begin(20.0, seed=0)
+    again = []
+    for observations, rewards, ended in script:
+        again.append(actor.act(observations))
+        actor.record(rewards, ended)
+    np.testing.assert_array_equal(results[0][:15], np.stack(again))
+    assert (results[0][:15] != results[0][15:]).any()

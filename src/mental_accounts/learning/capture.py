@@ -5,6 +5,7 @@ windows to the step of λ; what changes from one update to the next (random numb
 store) lies in tensors that the graph reads anew.
 """
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -34,15 +35,28 @@ class RepeatedUpdate:
         elif self.wanted:
             self._on_side_stream()
         else:
-            self.updater.update(self.sampler())
+            self._update()
         self.made += 1
+
+    def _update(self) -> None:
+        try:
+            with warnings.catch_warnings():
+                if self.updater.is_compiled and not self.made:  # compilers have advice for their own developers
+                    warnings.simplefilter("ignore")
+                self.updater.update(self.sampler())
+        except Exception as error:
+            if not self.updater.is_compiled or self.made:
+                raise
+            self.say(f"updates cannot be compiled here ({_first_line(error)}); going on without, more slowly")
+            self.updater.uncompile()
+            self.updater.update(self.sampler())
 
     def _on_side_stream(self) -> None:
         """Eagerly, on another stream than the current one: what is set up there may be used by a capture."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            self.updater.update(self.sampler())
+            self._update()
         torch.cuda.current_stream().wait_stream(stream)
 
     def _capture(self) -> None:
@@ -58,3 +72,7 @@ class RepeatedUpdate:
             self.say(f"updates cannot be captured in a CUDA graph here ({error}); going on without, more slowly")
             return
         self.graph = graph
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [repr(error)])[0]

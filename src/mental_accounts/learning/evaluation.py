@@ -13,7 +13,7 @@ from mental_accounts.learning.preparation import choose_device, make_environment
 from mental_accounts.learning.rollout import Environments, Episode, play
 from mental_accounts.learning.run_folder import RunError, RunFolder
 from mental_accounts.learning.seeds import derive
-from mental_accounts.policy import DecisionTransformer
+from mental_accounts.policy import Actor, DecisionTransformer
 from mental_accounts.spaces import action_spec_of, state_dim_of
 
 FRAMES_PER_SECOND = 30
@@ -74,7 +74,8 @@ def evaluate_policy(
         raise RunError(f"episodes must be at least 1, got {episodes}")
     environments = Environments(lambda: make_environment(subject.env_id), episodes)
     try:
-        played = play(subject.policy, environments, subject.target_return, derive(seed, "evaluate"), sample=sample)
+        actor = Actor(subject.policy, episodes, sample=sample)
+        played = play(actor, environments, subject.target_return, derive(seed, "evaluate"))
     finally:
         environments.close()
     returns, lengths = np.array([episode.total for episode in played]), np.array([len(episode) for episode in played])

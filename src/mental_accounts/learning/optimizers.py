@@ -33,6 +33,16 @@ class Lamb(Optimizer):
         if not all(0.0 <= beta < 1.0 for beta in betas):
             raise ValueError(f"betas must be in [0, 1), got {betas}")
         super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        self.uncompile()
+
+    def compile(self) -> None:
+        """Fuse the kernels of a step from the next one on."""
+        self._directions: Callable[..., list[Tensor]] = torch.compile(lamb_directions, dynamic=False)
+        self._move: Callable[..., None] = torch.compile(lamb_move, dynamic=False)
+
+    def uncompile(self) -> None:
+        """Back to kernels as they are."""
+        self._directions, self._move = lamb_directions, lamb_move
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -57,26 +67,48 @@ class Lamb(Optimizer):
             if not self.state[p]:
                 self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
         means, squares = ([self.state[p][name] for p in params] for name in ("exp_avg", "exp_avg_sq"))
-        beta1, beta2 = group["betas"]
         # The count of steps is a tensor, since it must live in a captured graph; float64, for 1 - beta2**1 = 0.001.
         step: Tensor = group.setdefault("step", torch.zeros((), dtype=torch.float64, device=params[0].device))
         step.add_(1)
-        first, second = ((1.0 - beta**step).to(params[0].dtype) for beta in (beta1, beta2))
-        torch._foreach_lerp_(means, grads, 1.0 - beta1)
-        torch._foreach_mul_(squares, beta2)
-        torch._foreach_addcmul_(squares, grads, grads, 1.0 - beta2)
-        updates = torch._foreach_sqrt(squares)
-        torch._foreach_div_(updates, second.sqrt())
-        torch._foreach_add_(updates, group["eps"])
-        torch._foreach_reciprocal_(updates)
-        torch._foreach_mul_(updates, means)
-        torch._foreach_div_(updates, first)
-        if group["weight_decay"]:
-            torch._foreach_add_(updates, params, alpha=group["weight_decay"])
+        updates = self._directions(
+            params, grads, means, squares, step, group["betas"], group["eps"], group["weight_decay"]
+        )
         sizes, lengths = torch.stack(torch._foreach_norm(params)), torch.stack(torch._foreach_norm(updates))
         trust = torch.where((sizes > 0) & (lengths > 0), sizes / lengths, 1.0) * group["lr"]
-        torch._foreach_mul_(updates, list(trust.unbind()))
-        torch._foreach_sub_(params, updates)
+        self._move(params, updates, list(trust.unbind()))
+
+
+def lamb_directions(
+    params: list[Tensor],
+    grads: list[Tensor],
+    means: list[Tensor],
+    squares: list[Tensor],
+    step: Tensor,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+) -> list[Tensor]:
+    """The directions u of step number `step`; the running means of gradients and squares are updated in place."""
+    beta1, beta2 = betas
+    first, second = ((1.0 - beta**step).to(params[0].dtype) for beta in (beta1, beta2))
+    torch._foreach_lerp_(means, grads, 1.0 - beta1)
+    torch._foreach_mul_(squares, beta2)
+    torch._foreach_addcmul_(squares, grads, grads, 1.0 - beta2)
+    updates = torch._foreach_sqrt(squares)
+    torch._foreach_div_(updates, second.sqrt())
+    torch._foreach_add_(updates, eps)
+    torch._foreach_reciprocal_(updates)
+    torch._foreach_mul_(updates, means)
+    torch._foreach_div_(updates, first)
+    if weight_decay:
+        torch._foreach_add_(updates, params, alpha=weight_decay)
+    return list(updates)
+
+
+def lamb_move(params: list[Tensor], updates: list[Tensor], trust: list[Tensor]) -> None:
+    """The step w ← w - trust · u, in place; the updates are spent."""
+    torch._foreach_mul_(updates, trust)
+    torch._foreach_sub_(params, updates)
 
 
 def make_optimizer(

@@ -2,18 +2,16 @@
 
 import math
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from mental_accounts.learning.seeds import derive
 from mental_accounts.learning.update import DivergenceError
-from mental_accounts.policy import DecisionTransformer
+from mental_accounts.policy import Actor
 
 Array = NDArray[Any]
 Environment = gymnasium.Env[Any, Any]
@@ -85,41 +83,37 @@ class Environments:
 
 
 def play(
-    policy: DecisionTransformer,
+    actor: Actor,
     environments: Environments,
     target_return: float,
     seed: int,
     *,
-    sample: bool,
-    precision: AbstractContextManager[Any] | None = None,
     on_step: Callable[[], None] = lambda: None,
 ) -> list[Episode]:
-    """One episode in every environment, together: with sampled actions (exploration) or mean ones (evaluation).
+    """One episode in every environment, together.
 
     Everything random follows from `seed`. `on_step` is called before each step of all environments; it may raise.
     """
     n = len(environments)
-    generator = torch.Generator(policy.device).manual_seed(derive(seed, "actions"))
     observations = np.stack([environments.reset(i, derive(seed, "environment", i)) for i in range(n)])
-    context = policy.context(n, target_return)
+    actor.begin(target_return, derive(seed, "actions"))
     logs: list[_Log] = [_Log() for _ in range(n)]
     over = np.zeros(n, dtype=bool)
     t = 0
-    with precision or nullcontext():
-        while not over.all():
-            on_step()
-            actions = policy.act(observations, context, sample=sample, generator=generator)
-            if not np.isfinite(actions).all():
-                raise DivergenceError(f"the policy's actions are not finite any more, in step {t}: training diverged")
-            rewards, ended = np.zeros(n, dtype=np.float32), over.copy()
-            for i in map(int, np.flatnonzero(~over)):
-                seen, rewards[i], terminated, truncated = environments.step(i, actions[i], t)
-                logs[i].add(observations[i], actions[i], rewards[i], terminated, truncated)
-                observations[i] = seen
-                ended[i] = terminated or truncated
-            context.record(rewards, ended)
-            over |= ended
-            t += 1
+    while not over.all():
+        on_step()
+        actions = actor.act(observations)
+        if not np.isfinite(actions).all():
+            raise DivergenceError(f"the policy's actions are not finite any more, in step {t}: training diverged")
+        rewards, ended = np.zeros(n, dtype=np.float32), over.copy()
+        for i in map(int, np.flatnonzero(~over)):
+            seen, rewards[i], terminated, truncated = environments.step(i, actions[i], t)
+            logs[i].add(observations[i], actions[i], rewards[i], terminated, truncated)
+            observations[i] = seen
+            ended[i] = terminated or truncated
+        actor.record(rewards, ended)
+        over |= ended
+        t += 1
     return [log.episode() for log in logs]
 
 

@@ -26,9 +26,11 @@ from mental_accounts.learning.seeds import derive
 from mental_accounts.learning.signals import InterruptedRunError, SignalWatch
 from mental_accounts.learning.update import Updater
 from mental_accounts.learning.view import SilentView, View
-from mental_accounts.policy import DecisionTransformer, autocast
+from mental_accounts.policy import Actor, DecisionTransformer
 
 MEASURED_WINDOWS = 32
+WORTH_COMPILING = 2_000
+"""Updates from which on the time saved by torch.compile exceeds the time it takes."""
 
 
 @dataclass
@@ -125,6 +127,11 @@ class Trainer:
         for text in self.prepared.describe(config):
             self.view.say(text)
         self.updater = Updater(self.policy, config)
+        compiles = config.compile
+        if compiles is None:
+            compiles = self.device.type == "cuda" and config.total_updates >= WORTH_COMPILING
+        if compiles:
+            self.updater.compile()
         self.offline = data.to(self.device)
         if self.policy.accounts is not None:
             accounts = self.policy.accounts
@@ -133,6 +140,10 @@ class Trainer:
         self.generator = torch.Generator(self.device)
         self.explorers = Environments(self.prepared.make_env, config.episodes_per_iteration)
         self.evaluators = Environments(self.prepared.make_env, config.eval_episodes)
+        self.explorer, self.evaluator = (
+            Actor(self.policy, len(envs), sample=sample, precision=config.precision, say=self.view.say)
+            for envs, sample in ((self.explorers, True), (self.evaluators, False))
+        )
         checkpoint = read_checkpoint(self.folder.path / "checkpoint", self.view.say, self._read_trajectories)
         if checkpoint is None:
             self.folder.keep_metrics(0)
@@ -216,7 +227,7 @@ class Trainer:
             returns = self.replay.store.first_returns_to_go
             target = float(returns.max() + returns.std(correction=0))
         self.view.stage(f"exploring, iteration {number + 1}", self.prepared.longest)
-        episodes = self._play(self.explorers, target, derive(self.config.seed, "explore", number), sample=True)
+        episodes = self._play(self.explorers, self.explorer, target, derive(self.config.seed, "explore", number))
         self.replay.add(episodes)
         self._unsaved += episodes
         self.progress.env_steps += sum(len(episode) for episode in episodes)
@@ -248,7 +259,7 @@ class Trainer:
         self.view.stage(f"evaluating, iteration {number + 1}", self.prepared.longest)
         seed = derive(self.config.seed, "evaluate", number)
         target = self.evaluation_target()
-        episodes = self._play(self.evaluators, target, seed, sample=False)
+        episodes = self._play(self.evaluators, self.evaluator, target, seed)
         measures = evaluation_measures(episodes, self.prepared.task) | {"evaluation/target_return": target}
         mean = measures["evaluation/return_mean_gm"]
         if self.progress.best_return is None or mean > self.progress.best_return:
@@ -263,13 +274,12 @@ class Trainer:
             return self.prepared.task.target_return
         return float(self.replay.store.first_returns_to_go.max())
 
-    def _play(self, environments: Environments, target: float, seed: int, *, sample: bool) -> list[Episode]:
+    def _play(self, environments: Environments, actor: Actor, target: float, seed: int) -> list[Episode]:
         def on_step() -> None:
             self._breathe()
             self.view.advance()
 
-        precision = autocast(self.device, self.config.precision)
-        return play(self.policy, environments, target, seed, sample=sample, precision=precision, on_step=on_step)
+        return play(actor, environments, target, seed, on_step=on_step)
 
     def _measured_windows(self, store: Trajectories, number: int) -> Windows:
         generator = torch.Generator(self.device).manual_seed(derive(self.config.seed, "measure", number))

@@ -4,6 +4,8 @@ Losses are summed on the device and read once per iteration.
 """
 
 import math
+import warnings
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -11,9 +13,9 @@ from torch import Tensor
 from mental_accounts.config import TrainConfig
 from mental_accounts.data.windows import Windows
 from mental_accounts.learning.checkpoint import load_optimizer_tensors, optimizer_tensors
-from mental_accounts.learning.objective import Objective
-from mental_accounts.learning.optimizers import WarmUp, clip_gradients, make_optimizer
-from mental_accounts.policy import DecisionTransformer, autocast
+from mental_accounts.learning.objective import Losses, Objective
+from mental_accounts.learning.optimizers import Lamb, WarmUp, clip_gradients, make_optimizer
+from mental_accounts.policy import DecisionTransformer, autocast, resolve_precision
 
 SUMMED = ("loss", "loss_square", "nll", "entropy", "gradient_norm")
 
@@ -28,8 +30,11 @@ class Updater:
     def __init__(self, policy: DecisionTransformer, config: TrainConfig) -> None:
         device = policy.device
         self.policy, self.config = policy, config
+        self._precision = resolve_precision(device, config.precision)  # asked once: a compiler cannot ask
         self.objective = Objective(policy.config, config.initial_lambda, config.target_entropy).to(device)
         self.optimizer = make_optimizer(config.optimizer, policy.parameters(), config.lr, config.weight_decay, device)
+        self._losses: Callable[[Windows], Losses] = self._compute_losses
+        self.is_compiled = False
         self.warm_up = WarmUp(self.optimizer, config.warmup_updates)
         self.lambda_optimizer = torch.optim.Adam(
             [self.objective.log_lambda], lr=config.lambda_lr, capturable=device.type == "cuda"
@@ -37,12 +42,33 @@ class Updater:
         self.latest_nll = torch.zeros((), device=device)
         self.sums = torch.zeros(len(SUMMED), dtype=torch.float64, device=device)
 
+    def compile(self) -> None:
+        """Fuse the kernels of losses, gradients and LAMB. Compiled at the next update, which may raise."""
+        self.is_compiled = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # loading the compiler warns of PyTorch's own past
+            torch._dynamo.reset()  # what other policies of this process had compiled counts against a limit
+            self._losses = torch.compile(self._compute_losses, dynamic=False)
+            if isinstance(self.optimizer, Lamb):
+                self.optimizer.compile()
+
+    def uncompile(self) -> None:
+        """Back to kernels as they are."""
+        self.is_compiled = False
+        self._losses = self._compute_losses
+        if isinstance(self.optimizer, Lamb):
+            self.optimizer.uncompile()
+
+    def _compute_losses(self, windows: Windows) -> Losses:
+        with autocast(self.policy.device, self._precision):
+            predicted = self.policy(**policy_inputs(windows, self.policy))
+        losses: Losses = self.objective(predicted, self.policy.actions.to_unit(windows.actions), windows.mask)
+        return losses
+
     def update(self, windows: Windows) -> None:
         """One update."""
         self.policy.train()
-        with autocast(self.policy.device, self.config.precision):
-            predicted = self.policy(**policy_inputs(windows, self.policy))
-        losses = self.objective(predicted, self.policy.actions.to_unit(windows.actions), windows.mask)
+        losses = self._losses(windows)
         self.optimizer.zero_grad(set_to_none=True)
         losses.loss.backward()
         norm = clip_gradients(self.policy.parameters(), self.config.grad_clip)

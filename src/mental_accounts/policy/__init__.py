@@ -1,15 +1,17 @@
 """The transformer that reads the accounts. Knows nothing of environments beyond their spaces."""
 
 from mental_accounts.policy.accounting import Accounting
+from mental_accounts.policy.acting import Actor
 from mental_accounts.policy.context import Context
 from mental_accounts.policy.decision_transformer import DecisionTransformer
 from mental_accounts.policy.heads import ActionDistribution, Categorical, Deterministic, SquashedGaussian
-from mental_accounts.policy.precision import autocast
+from mental_accounts.policy.precision import autocast, resolve_precision
 from mental_accounts.spaces import action_spec_of, state_dim_of
 
 __all__ = [
     "Accounting",
     "ActionDistribution",
+    "Actor",
     "Categorical",
     "Context",
     "DecisionTransformer",
@@ -17,5 +19,6 @@ __all__ = [
     "SquashedGaussian",
     "action_spec_of",
     "autocast",
+    "resolve_precision",
     "state_dim_of",
 ]

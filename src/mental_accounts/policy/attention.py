@@ -34,7 +34,7 @@ def attention_of(policy: DecisionTransformer, **window: Tensor | None) -> list[L
     layers: list[LayerAttention] = []
 
     def look(module: Attention, inputs: tuple[Any, ...]) -> None:
-        asking, tokens, mask = inputs
+        asking, tokens, mask, _ = inputs
         B, rows, hidden = asking.shape
         d = hidden // module.heads
         q = module.query(asking).view(B, rows, module.heads, d).transpose(1, 2)

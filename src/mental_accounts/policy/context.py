@@ -35,14 +35,7 @@ class Context:
         n, K = num_envs, config.acting_context
         self.config, self.accounts, self.scale = config, accounts, actions
         self.num_envs = n
-        target = torch.as_tensor(target_return, dtype=torch.float32, device=device)
-        if tuple(target.shape) not in ((), (1,), (n,)):
-            raise ValueError(
-                f"target_return must be one number, or one for each of {n} environments, got {target_return}"
-            )
-        self.target = target.expand(n).clone()
-        if not bool(torch.isfinite(self.target).all()):
-            raise ValueError(f"target_return must be finite, got {target_return}")
+        self.target = self._checked_target(target_return, device)
         self.observations = torch.zeros(n, K, config.state_dim, device=device)
         if config.action.is_discrete:
             self.actions = torch.full((n, K), config.action.start, device=device, dtype=torch.int64)
@@ -59,6 +52,19 @@ class Context:
             shape = (n, K, *accounts.codebook.code_shape)
             self.codes = torch.zeros(shape, device=device, dtype=torch.int64)
             self.attractions = torch.zeros(shape, device=device)
+        self._awaiting = False
+
+    def restart(self, target_return: float | Sequence[float] | np.ndarray) -> None:
+        """New episodes in all environments, aiming at `target_return`; in place, so that captured graphs stay good."""
+        self.target.copy_(self._checked_target(target_return, self.target.device))
+        self.return_now.copy_(self.target)
+        self.timestep_now.zero_()
+        for window in self._windows():
+            window.zero_()
+        if self.config.action.is_discrete:
+            self.actions.fill_(self.config.action.start)
+        if self.ledger is not None:
+            self.ledger.reset()
         self._awaiting = False
 
     def observe(self, observations: Tensor | np.ndarray) -> None:
@@ -98,12 +104,11 @@ class Context:
             window |= {"attractions": attractions, "codes": self.codes}
         return window
 
-    def choose(self, actions: Tensor) -> np.ndarray:
+    def choose(self, actions: Tensor) -> Tensor:
         """Enter the chosen actions (the policy's units) and give them in the environment's."""
         in_units = self.scale.from_unit(actions)
         self.actions[:, -1] = in_units
-        chosen: np.ndarray = in_units.cpu().numpy()
-        return chosen
+        return in_units
 
     def record(self, rewards: Tensor | np.ndarray, ended: Tensor | np.ndarray) -> None:
         """End a step: post the rewards, lower the returns to go, and start anew where an episode `ended`."""
@@ -129,6 +134,17 @@ class Context:
         self.timestep_now.masked_fill_(over, 0)
         self.mask.masked_fill_(over.unsqueeze(-1), False)
         self._awaiting = False
+
+    def _checked_target(self, target_return: float | Sequence[float] | np.ndarray, device: torch.device) -> Tensor:
+        target = torch.as_tensor(target_return, dtype=torch.float32, device=device)
+        if tuple(target.shape) not in ((), (1,), (self.num_envs,)):
+            raise ValueError(
+                f"target_return must be one number, or one for each of {self.num_envs} environments, "
+                f"got {target_return}"
+            )
+        if not bool(torch.isfinite(target).all()):
+            raise ValueError(f"target_return must be finite, got {target_return}")
+        return target.expand(self.num_envs).clone()
 
     def _windows(self) -> list[Tensor]:
         windows = [self.observations, self.actions, self.rewards, self.returns_to_go, self.timesteps, self.mask]

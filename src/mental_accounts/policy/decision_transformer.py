@@ -115,6 +115,19 @@ class DecisionTransformer(nn.Module):
 
         The mean action, or a sample. Follow it with `context.record(rewards, ended)` once the environments answered.
         """
+        actions: np.ndarray = self.choose(observations, context, sample=sample, generator=generator).cpu().numpy()
+        return actions
+
+    @torch.no_grad()
+    def choose(
+        self,
+        observations: Tensor | np.ndarray,
+        context: Context,
+        *,
+        sample: bool = False,
+        generator: torch.Generator | None = None,
+    ) -> Tensor:
+        """As `act`, on the policy's device: nothing waits for it, and it can be captured in a CUDA graph."""
         distribution = self.act_distribution(observations, context)
         chosen = distribution.sample(generator) if sample else distribution.mode()
         return context.choose(chosen[:, -1])

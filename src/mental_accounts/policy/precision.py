@@ -13,11 +13,17 @@ def autocast(device: torch.device | str, precision: Precision = "auto") -> torch
     Weights stay float32; token embeddings, accounts, heads and log-probabilities are computed in float32. Blocks are
     computed in bf16, the account bias being added in the precision of their attention.
     """
+    resolved = resolve_precision(device, precision)
+    return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=resolved == "bf16")
+
+
+def resolve_precision(device: torch.device | str, precision: Precision) -> Literal["float32", "bf16"]:
+    """What `auto` comes to on this device."""
     if precision not in ("auto", "float32", "bf16"):
         raise ValueError(f"precision must be auto, float32 or bf16, got {precision!r}")
-    kind = torch.device(device).type
-    enabled = precision == "bf16" or (precision == "auto" and has_native_bf16(kind))
-    return torch.autocast(kind, dtype=torch.bfloat16, enabled=enabled)
+    if precision == "auto":
+        return "bf16" if has_native_bf16(torch.device(device).type) else "float32"
+    return precision
 
 
 def has_native_bf16(device_type: str) -> bool:

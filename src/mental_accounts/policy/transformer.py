@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mental_accounts.config import PolicyConfig
+from mental_accounts.policy.kernels import add_norm, attend, can_add_norm, can_attend
 
 
 class Attention(nn.Module):
@@ -25,21 +26,24 @@ class Attention(nn.Module):
         self.key_value = nn.Linear(config.hidden, 2 * config.hidden)
         self.output = nn.Linear(config.hidden, config.hidden)
 
-    def forward(self, asking: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, asking: Tensor, tokens: Tensor, mask: Tensor, seed: Tensor) -> Tensor:
         """(B, rows, hidden), (B, S, hidden), mask (B or 1, heads or 1, rows, S) -> (B, rows, hidden)."""
         B, rows, hidden = asking.shape
-        q = self.query(asking).view(B, rows, self.heads, -1).transpose(1, 2)  # (B, heads, rows, d)
-        k, v = (
-            self.key_value(tokens).view(B, tokens.shape[1], 2, self.heads, -1).permute(2, 0, 3, 1, 4)
-        )  # (B, heads, S, d)
+        queries, keys_values = self.query(asking), self.key_value(tokens)
         dropout = self.dropout if self.training else 0.0
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype), dropout_p=dropout)
-        output: Tensor = self.output(mixed.transpose(1, 2).reshape(B, rows, hidden))
+        if can_attend(queries, tokens.shape[1], self.heads):
+            mixed = attend(queries, keys_values, mask, seed, self.heads, dropout)
+        else:
+            q = queries.view(B, rows, self.heads, -1).transpose(1, 2)  # (B, heads, rows, d)
+            k, v = keys_values.view(B, tokens.shape[1], 2, self.heads, -1).permute(2, 0, 3, 1, 4)  # (B, heads, S, d)
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype), dropout_p=dropout)
+            mixed = mixed.transpose(1, 2).reshape(B, rows, hidden)
+        output: Tensor = self.output(mixed)
         return output
 
 
 class Block(nn.Module):
-    """x + attention(norm(x)), then x + MLP(norm(x)). With `rows` only those tokens go on."""
+    """The parts of x + attention(norm(x)), then x + MLP(norm(x))."""
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
@@ -48,14 +52,6 @@ class Block(nn.Module):
         self.attention = Attention(config)
         self.mlp_norm = nn.LayerNorm(config.hidden)
         self.mlp = nn.Sequential(nn.Linear(config.hidden, inner), nn.ReLU(), nn.Linear(inner, config.hidden))
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(self, x: Tensor, mask: Tensor, rows: slice = slice(None)) -> Tensor:
-        """(B, S, hidden), mask (B or 1, heads or 1, S, S) -> (B, len(rows), hidden)."""
-        normed = self.attention_norm(x)
-        x = x[:, rows] + self.dropout(self.attention(normed[:, rows], normed, mask[:, :, rows]))
-        output: Tensor = x + self.dropout(self.mlp(self.mlp_norm(x)))
-        return output
 
 
 class Transformer(nn.Module):
@@ -65,17 +61,41 @@ class Transformer(nn.Module):
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
+        self.dropout = config.dropout
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.hidden)
 
     def forward(self, tokens: Tensor, masks: Sequence[Tensor]) -> Tensor:
-        """(B, 3K - 1, hidden) and one mask per block -> (B, K, hidden)."""
-        *first, last = zip(self.blocks, masks, strict=True)
-        for block, mask in first:
-            tokens = block(tokens, mask)
-        block, mask = last
-        states: Tensor = self.norm(block(tokens, mask, rows=self.STATES))
-        return states
+        """(B, 3K - 1, hidden) and one mask per block -> (B, K, hidden).
+
+        A residual sum and the norm of the layer after it are one step; under autocast sums are in half precision, too.
+        """
+        seeds = self._seeds(tokens.device)
+        blocks = [block for block in self.blocks if isinstance(block, Block)]
+        norms = [*(block.attention_norm for block in blocks[1:]), self.norm]  # of what comes after each block
+        x: Tensor = tokens
+        normed: Tensor = blocks[0].attention_norm(tokens)
+        for place, (block, mask, norm) in enumerate(zip(blocks, masks, norms, strict=True)):
+            rows = self.STATES if norm is self.norm else slice(None)
+            attended = block.attention(normed[:, rows], normed, mask[:, :, rows], seeds[3 * place])
+            x, normed = self._add_norm(x[:, rows], attended, block.mlp_norm, seeds[3 * place + 1])
+            x, normed = self._add_norm(x, block.mlp(normed), norm, seeds[3 * place + 2])
+        return normed
+
+    def _add_norm(self, x: Tensor, y: Tensor, norm: nn.LayerNorm, seed: Tensor) -> tuple[Tensor, Tensor]:
+        """The sum x + dropout(y), and its norm."""
+        dropout = self.dropout if self.training else 0.0
+        if can_add_norm(y):
+            return add_norm(x, y, norm.weight, norm.bias, seed, dropout, norm.eps, full=norm is self.norm)
+        x = x.to(y.dtype) + F.dropout(y, dropout, self.training)
+        return x, norm(x)
+
+    def _seeds(self, device: torch.device) -> Tensor:
+        """Of the fused kernels' dropout, three per block."""
+        count = 3 * len(self.blocks)
+        if device.type == "cuda" and self.training and self.dropout > 0:
+            return torch.randint(2**31 - 1, (count,), device=device)
+        return torch.zeros(count, device=device, dtype=torch.int64)
 
 
 def attention_mask(K: int, mask: Tensor | None, device: torch.device) -> Tensor:

@@ -1,0 +1,196 @@
+"""Finished runs, read from their folders. What is missing, half-written or of other settings is named and left out."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mental_accounts.learning.run_folder import RunError, RunFolder
+
+Array = NDArray[np.float64]
+SEVEN = (
+    "evaluation/return_mean_gm",
+    "evaluation/return_std_gm",
+    "evaluation/return_vs_samples",
+    "evaluation/length_mean_gm",
+    "evaluation/length_std_gm",
+    "aug_traj/return",
+    "aug_traj/length",
+)
+"""The paper's metrics, in the order of its tables."""
+LOWER_IS_BETTER = {"evaluation/return_std_gm", "evaluation/length_std_gm"}
+RETURN = "evaluation/return_mean_gm"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run."""
+
+    task: str
+    method: str
+    """The label of the method, with its changes."""
+    seed: int
+    path: Path
+    config: Mapping[str, Any]
+    lines: Sequence[Mapping[str, Any]]
+    """metrics.jsonl."""
+    summary: Mapping[str, Any]
+    made_by: Mapping[str, Any]
+    """Command, versions and hardware."""
+
+    def curve(self, name: str, *, online: bool = False, against: str = "updates") -> tuple[Array, Array]:
+        """A metric where it was measured: (n,) updates or env_steps, (n,) values; only of the online phase if asked."""
+        found = [line for line in self.lines if name in line and (line["phase"] == "online" or not online)]
+        return np.array([line[against] for line in found], float), np.array([line[name] for line in found], float)
+
+    def average(self, name: str) -> float:
+        """Over the online phase, or all of it for a run without one; NaN where it was never measured."""
+        online = any(line["phase"] == "online" for line in self.lines)
+        values = self.curve(name, online=online)[1]
+        return float(values.mean()) if len(values) else float("nan")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a report is made of."""
+
+    title: str
+    tasks: tuple[str, ...]
+    methods: tuple[str, ...]
+    """The first is the baseline."""
+    runs: tuple[Run, ...]
+    warnings: tuple[str, ...]
+    made_by: Mapping[str, Any] = field(default_factory=dict)
+    preset: str | None = None
+
+    def of(self, task: str, method: str) -> list[Run]:
+        """The runs of one cell, by seed."""
+        return sorted((run for run in self.runs if run.task == task and run.method == method), key=lambda run: run.seed)
+
+    def paired(self, task: str, one: str, other: str) -> list[tuple[Run, Run]]:
+        """Runs of both methods with the same seed."""
+        theirs = {run.seed: run for run in self.of(task, other)}
+        return [(run, theirs[run.seed]) for run in self.of(task, one) if run.seed in theirs]
+
+
+def read_study(folder: Path) -> Evidence:
+    """The runs of a comparison, as its study.json names them."""
+    path = folder / "study.json"
+    if not path.is_file():
+        raise RunError(f"{folder} holds no comparison: study.json is missing")
+    try:
+        study = json.loads(path.read_text())
+        wanted = [
+            (item["task"], item["method"], item["seed"], folder / item["path"], item["config"])
+            for item in study["runs"]
+        ]
+        tasks, methods = tuple(study["tasks"]), tuple(study["methods"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"{path} cannot be read: {error!r}") from error
+    runs: list[Run] = []
+    warnings: list[str] = []
+    for task, method, seed, place, config in wanted:
+        name = f"{task} {method} seed {seed}"
+        run = _read_run(place, task, method, name, warnings)
+        if run is None:
+            continue
+        different = _differences(run.config, config)
+        if different:
+            warnings.append(f"{name}: left out, it was made with other settings ({', '.join(different)})")
+            continue
+        runs.append(run)
+    for task in tasks:
+        for method in methods[1:]:
+            seeds = [
+                {run.seed for run in runs if (run.task, run.method) == (task, name)} for name in (methods[0], method)
+            ]
+            alone = sorted(seeds[0] ^ seeds[1])
+            if alone:
+                listed = ", ".join(map(str, alone))
+                warnings.append(
+                    f"{task}: seeds {listed} have no partner; {method} and {methods[0]} are compared without"
+                )
+    made_by = {name: study.get(name) for name in ("command", "versions", "hardware", "git_commit")}
+    return Evidence(folder.name, tasks, methods, tuple(runs), tuple(warnings), made_by, study.get("preset"))
+
+
+def read_runs(folders: Sequence[Path]) -> Evidence:
+    """Any run folders: grouped by task and method. In a group of several settings, the commonest stay."""
+    runs: list[Run] = []
+    warnings: list[str] = []
+    for folder in folders:
+        run = _read_run(folder, None, None, str(folder), warnings)
+        if run is not None:
+            runs.append(run)
+    kept: list[Run] = []
+    tasks, methods = (tuple(dict.fromkeys(getattr(run, name) for run in runs)) for name in ("task", "method"))
+    for task in tasks:
+        for method in methods:
+            group = [run for run in runs if (run.task, run.method) == (task, method)]
+            kinds = Counter(_settings(run.config) for run in group)
+            seen: set[int] = set()
+            for run in group:
+                usual = next(other for other in group if _settings(other.config) == kinds.most_common(1)[0][0])
+                different = _differences(run.config, usual.config, but=("seed",))
+                if different:
+                    warnings.append(
+                        f"{run.path}: left out, its settings differ from the others ({', '.join(different)})"
+                    )
+                elif run.seed in seen:
+                    warnings.append(f"{run.path}: left out, seed {run.seed} of {task} {method} is there twice")
+                else:
+                    seen.add(run.seed)
+                    kept.append(run)
+    if not kept:
+        raise RunError("there is no finished run to report on" + "".join(f"; {text}" for text in warnings))
+    ordered = sorted(methods, key=lambda method: method != "odt")  # stable; odt is the baseline where it is there
+    return Evidence("runs", tasks, tuple(ordered), tuple(kept), tuple(warnings), kept[0].made_by)
+
+
+def _read_run(folder: Path, task: str | None, method: str | None, name: str, warnings: list[str]) -> Run | None:
+    try:
+        record = json.loads((folder / "config.json").read_text())
+        config = record["config"]
+        if not (folder / "summary.json").is_file():
+            so_far = len(RunFolder(folder).read_metrics())
+            warnings.append(f"{name}: left out, it is not finished ({so_far} iterations so far)")
+            return None
+        summary = json.loads((folder / "summary.json").read_text())
+        lines = RunFolder(folder).read_metrics()
+        if len(lines) != summary["iterations"]:
+            raise ValueError(f"metrics.jsonl has {len(lines)} lines, not {summary['iterations']}")
+        made_by = {key: record.get(key) for key in ("command", "versions", "hardware", "git_commit")}
+        subject = task or config["task"] or config["env_id"]
+        return Run(subject, method or config["method"], config["seed"], folder, config, lines, summary, made_by)
+    except FileNotFoundError:
+        warnings.append(f"{name}: left out, it is missing")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        warnings.append(f"{name}: left out, it cannot be read ({error})")
+    return None
+
+
+def _differences(
+    one: Mapping[str, Any], other: Mapping[str, Any], but: Sequence[str] = (), path: str = ""
+) -> list[str]:
+    """The paths of fields whose values differ."""
+    found = []
+    for key in sorted({*one, *other} - set(but)):
+        a, b = one.get(key), other.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found += _differences(a, b, (), f"{path}{key}.")
+        elif _plain(a) != _plain(b):
+            found.append(f"{path}{key}")
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _settings(config: Mapping[str, Any]) -> str:
+    return json.dumps({key: value for key, value in config.items() if key != "seed"}, sort_keys=True)

@@ -1,0 +1,116 @@
+"""Acting for many steps: `policy.act` and `context.record`, on a GPU each as one captured CUDA graph.
+
+Launching the kernels of one small forward takes ten times as long as running them. Observations, rewards and actions
+travel through pinned memory of fixed address; windows and ledgers never leave the device.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mental_accounts.policy.decision_transformer import DecisionTransformer
+from mental_accounts.policy.precision import Precision, autocast
+
+WARM_UPS = 2
+
+
+class Actor:
+    """A policy in n environments, rollout after rollout: `begin`, then per step `act` and `record`.
+
+    `sample` draws actions; without it the mean action is taken. The policy's weights may change in place between
+    rollouts. `say` is told where capture is impossible; the actor then works without.
+    """
+
+    def __init__(
+        self,
+        policy: DecisionTransformer,
+        num_envs: int,
+        *,
+        sample: bool,
+        precision: Precision = "float32",
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.policy, self.num_envs, self.sample, self.precision = policy, num_envs, sample, precision
+        self.generator = torch.Generator(policy.device)
+        self.context = policy.context(num_envs, 0.0)
+        self._captured: _CapturedStep | None = None
+        if policy.device.type == "cuda":
+            try:
+                self._captured = _CapturedStep(self)
+            except RuntimeError as error:
+                say(f"acting cannot be captured in a CUDA graph here ({error}); going on without, more slowly")
+
+    def begin(self, target_return: float, seed: int) -> None:
+        """New episodes everywhere; all that is random follows from `seed`."""
+        self.context.restart(target_return)
+        self.generator.manual_seed(seed)
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        """(n, state) -> actions in the environment's units, (n, dim) or (n,)."""
+        if self._captured is not None:
+            return self._captured.act(observations)
+        return self.act_eagerly(observations)
+
+    def record(self, rewards: np.ndarray, ended: np.ndarray) -> None:
+        """What the environments answered: (n,), (n,)."""
+        if self._captured is not None:
+            self._captured.record(rewards, ended)
+        else:
+            self.context.record(rewards, ended)
+
+    def act_eagerly(self, observations: Tensor | np.ndarray) -> np.ndarray:
+        """As `act`, kernel by kernel."""
+        with autocast(self.policy.device, self.precision):
+            return self.policy.act(observations, self.context, sample=self.sample, generator=self.generator)
+
+
+class _CapturedStep:
+    """The two halves of a step as graphs. The context must be at the start of a step whenever one is replayed."""
+
+    def __init__(self, actor: Actor) -> None:
+        policy, n, device = actor.policy, actor.num_envs, actor.policy.device
+        self.seen = torch.zeros(n, policy.config.state_dim, pin_memory=True)
+        self.paid = torch.zeros(n, pin_memory=True)
+        self.over = torch.zeros(n, dtype=torch.bool, pin_memory=True)
+        self.chosen = torch.zeros_like(actor.context.actions[:, -1], device="cpu", pin_memory=True)
+        self.device = device
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):  # sets up workspaces that a capture may not set up itself
+            for _ in range(WARM_UPS):
+                self._act(actor)
+                self._record(actor)
+        torch.cuda.current_stream(device).wait_stream(stream)
+        self.act_graph, self.record_graph = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
+        self.act_graph.register_generator_state(actor.generator)
+        with torch.cuda.graph(self.act_graph):
+            self._act(actor)
+        with torch.cuda.graph(self.record_graph):
+            self._record(actor)
+
+    def act(self, observations: np.ndarray) -> np.ndarray:
+        self.seen.copy_(torch.from_numpy(observations))
+        self.act_graph.replay()
+        torch.cuda.current_stream(self.device).synchronize()
+        return self.chosen.numpy().copy()
+
+    def record(self, rewards: np.ndarray, ended: np.ndarray) -> None:
+        self.paid.copy_(torch.from_numpy(rewards))  # the last replay has read them: `act` has waited for it since
+        self.over.copy_(torch.from_numpy(ended))
+        self.record_graph.replay()
+
+    def _act(self, actor: Actor) -> None:
+        with autocast(self.device, actor.precision):
+            chosen = actor.policy.choose(
+                self.seen.to(self.device, non_blocking=True),
+                actor.context,
+                sample=actor.sample,
+                generator=actor.generator,
+            )
+        self.chosen.copy_(chosen, non_blocking=True)
+
+    def _record(self, actor: Actor) -> None:
+        paid, over = (value.to(self.device, non_blocking=True) for value in (self.paid, self.over))
+        actor.context.record(paid, over)

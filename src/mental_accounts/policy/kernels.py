@@ -1,0 +1,201 @@
+"""Fused kernels for GPUs, in Triton: attention over a short context, and residual + dropout + layer norm.
+
+A context of 20 steps is 59 tokens: one tile holds all of a head's logits, so that attention needs no passes over
+memory beyond its inputs and outputs. Both take half precision in and out and compute in float32. Random numbers come
+from a seed in device memory, so that a captured graph draws new ones at every replay.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+try:
+    from mental_accounts.policy import triton_kernels as compiled
+except ImportError:  # no GPU build of PyTorch: nothing here is used then
+    compiled = None  # type: ignore[assignment]
+
+LONGEST = 128
+"""Tokens up to which attention is one tile."""
+WIDEST = 2048
+"""Hidden size up to which a row is one tile."""
+
+
+def can_attend(q: Tensor, tokens: int, heads: int) -> bool:
+    """Whether `attend` can take these: half precision on a GPU, a short context, heads of 16 to 128 numbers."""
+    d = q.shape[-1] // heads
+    return _usable(q) and tokens <= LONGEST and d in (16, 32, 64, 128)
+
+
+def can_add_norm(y: Tensor) -> bool:
+    """Whether `add_norm` can take this: half precision on a GPU, a hidden size that is a power of two."""
+    hidden = y.shape[-1]
+    return _usable(y) and 16 <= hidden <= WIDEST and hidden & (hidden - 1) == 0
+
+
+def _usable(x: Tensor) -> bool:
+    return compiled is not None and x.is_cuda and x.dtype == torch.bfloat16
+
+
+def attend(q: Tensor, kv: Tensor, mask: Tensor, seed: Tensor, heads: int, dropout: float) -> Tensor:
+    """softmax(q kᵀ / √d + mask) v with dropout on the weights: (B, R, H·d), (B, S, 2·H·d) -> (B, R, H·d).
+
+    mask (B or 1, H or 1, R, S) is added in float32, and gets a gradient. Queries, keys and values as linear maps give
+    them: no transposition on the way in or out.
+    """
+    out: Tensor = _attend(q.contiguous(), kv.contiguous(), mask, seed, heads, dropout)
+    return out
+
+
+def add_norm(
+    x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, dropout: float, eps: float, full: bool
+) -> tuple[Tensor, Tensor]:
+    """The sum x + dropout(y), and its layer norm, in float32 if `full`: (..., C), (..., C) -> (..., C), (..., C)."""
+    added, normed, _, _ = _add_norm(x.contiguous(), y.contiguous(), weight, bias, seed, dropout, eps, full)
+    return added, normed
+
+
+def _tile(size: int) -> int:
+    return max(16, 1 << (size - 1).bit_length())
+
+
+def _strides(mask: Tensor) -> tuple[int, int, int, int]:
+    """Of a mask, 0 where one entry serves all."""
+    b, h, r, c = mask.stride()
+    return (0 if mask.shape[0] == 1 else b), (0 if mask.shape[1] == 1 else h), r, c
+
+
+def _sizes(q: Tensor, kv: Tensor, heads: int, dropout: float) -> tuple[int, int, dict[str, Any]]:
+    R, S = q.shape[1], kv.shape[1]
+    d = q.shape[2] // heads
+    tile = {"BM": _tile(R), "BN": _tile(S)}
+    warps = 8 if tile["BN"] > 64 else 4
+    return R, S, {"H": heads, "D": d, **tile, "DROP": dropout > 0, "num_warps": warps}
+
+
+@torch.library.custom_op("mental_accounts::attend", mutates_args=())
+def _attend(q: Tensor, kv: Tensor, mask: Tensor, seed: Tensor, heads: int, dropout: float) -> Tensor:
+    R, S, sizes = _sizes(q, kv, heads, dropout)
+    out = torch.empty_like(q)
+    scale = sizes["D"] ** -0.5
+    compiled.attend_kernel[(q.shape[0] * heads,)](
+        q, kv, mask, seed, out, R, S, *_strides(mask), scale, dropout, **sizes
+    )
+    return out
+
+
+@_attend.register_fake
+def _(q: Tensor, kv: Tensor, mask: Tensor, seed: Tensor, heads: int, dropout: float) -> Tensor:
+    return torch.empty_like(q)
+
+
+@torch.library.custom_op("mental_accounts::attend_backward", mutates_args=())
+def _attend_backward(
+    g: Tensor, q: Tensor, kv: Tensor, mask: Tensor, seed: Tensor, heads: int, dropout: float, mask_grad: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    R, S, sizes = _sizes(q, kv, heads, dropout)
+    B = q.shape[0]
+    dq, dkv = torch.empty_like(q), torch.empty_like(kv)
+    dmask = torch.empty((B, heads, R, S) if mask_grad else (1,), device=q.device, dtype=torch.float32)
+    compiled.attend_backward_kernel[(B * heads,)](
+        g.contiguous(), q, kv, mask, seed, dq, dkv, dmask, R, S, *_strides(mask), sizes["D"] ** -0.5, dropout,
+        MASK=mask_grad, **sizes,
+    )  # fmt: skip
+    return dq, dkv, dmask
+
+
+@_attend_backward.register_fake
+def _(
+    g: Tensor, q: Tensor, kv: Tensor, mask: Tensor, seed: Tensor, heads: int, dropout: float, mask_grad: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    shape = (q.shape[0], heads, q.shape[1], kv.shape[1]) if mask_grad else (1,)
+    return torch.empty_like(q), torch.empty_like(kv), torch.empty(shape, device=q.device, dtype=torch.float32)
+
+
+def _attend_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    q, kv, mask, seed, ctx.heads, ctx.dropout = inputs
+    ctx.save_for_backward(q, kv, mask, seed)
+
+
+def _attend_grad(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    q, kv, mask, seed = ctx.saved_tensors
+    wanted = ctx.needs_input_grad[2]
+    dq, dkv, dmask = _attend_backward(g, q, kv, mask, seed, ctx.heads, ctx.dropout, wanted)
+    return dq, dkv, dmask.sum_to_size(mask.shape).to(mask.dtype) if wanted else None, None, None, None
+
+
+_attend.register_autograd(_attend_grad, setup_context=_attend_setup)
+
+
+@torch.library.custom_op("mental_accounts::add_norm", mutates_args=())
+def _add_norm(
+    x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, dropout: float, eps: float, full: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    C = y.shape[-1]
+    N = y.numel() // C
+    added = torch.empty_like(y)
+    normed = torch.empty_like(y, dtype=torch.float32 if full else y.dtype)
+    mean, rstd = (torch.empty(N, device=y.device, dtype=torch.float32) for _ in range(2))
+    rows = max(1, 2048 // C)
+    compiled.add_norm_kernel[((N + rows - 1) // rows,)](
+        x, y, weight, bias, seed, added, normed, mean, rstd, N, dropout, eps,
+        C=C, ROWS=rows, DROP=dropout > 0, num_warps=4,
+    )  # fmt: skip
+    return added, normed, mean, rstd
+
+
+@_add_norm.register_fake
+def _(
+    x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, dropout: float, eps: float, full: bool
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    N = y.numel() // y.shape[-1]
+    mean, rstd = (torch.empty(N, device=y.device, dtype=torch.float32) for _ in range(2))
+    return torch.empty_like(y), torch.empty_like(y, dtype=torch.float32 if full else y.dtype), mean, rstd
+
+
+PROGRAMS = 1056
+"""Of the backward of `add_norm`: eight for each of an H200's 132 multiprocessors; each sums over many rows."""
+
+
+@torch.library.custom_op("mental_accounts::add_norm_backward", mutates_args=())
+def _add_norm_backward(
+    g_added: Tensor, g_normed: Tensor, added: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor, seed: Tensor,
+    dropout: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    C = added.shape[-1]
+    N = added.numel() // C
+    dx, dy = torch.empty_like(added), torch.empty_like(added)
+    rows = max(1, 1024 // C)
+    programs = min(PROGRAMS, (N + rows - 1) // rows)
+    partial = torch.empty(programs, 2 * C, device=added.device, dtype=torch.float32)  # of weight, of bias
+    compiled.add_norm_backward_kernel[(programs,)](
+        g_added.contiguous(), g_normed.contiguous(), added, weight, mean, rstd, seed, dx, dy, partial, N, dropout,
+        C=C, ROWS=rows, DROP=dropout > 0, num_warps=4,
+    )  # fmt: skip
+    return dx, dy, partial.sum(dim=0)
+
+
+@_add_norm_backward.register_fake
+def _(
+    g_added: Tensor, g_normed: Tensor, added: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor, seed: Tensor,
+    dropout: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    of_both = torch.empty(2 * added.shape[-1], device=added.device, dtype=torch.float32)
+    return torch.empty_like(added), torch.empty_like(added), of_both
+
+
+def _add_norm_setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor, Tensor]) -> None:
+    x, _, weight, bias, seed, ctx.dropout, _, _ = inputs
+    added, _, mean, rstd = output
+    ctx.types = x.dtype, weight.dtype, bias.dtype
+    ctx.save_for_backward(added, weight, mean, rstd, seed)
+
+
+def _add_norm_grad(ctx: Any, g_added: Tensor, g_normed: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    dx, dy, of_both = _add_norm_backward(g_added, g_normed, *ctx.saved_tensors, ctx.dropout)
+    dw, db = of_both.chunk(2)
+    of_x, of_weight, of_bias = ctx.types
+    return dx.to(of_x), dy, dw.to(of_weight), db.to(of_bias), None, None, None, None
+
+
+_add_norm.register_autograd(_add_norm_grad, setup_context=_add_norm_setup)

@@ -1,0 +1,132 @@
+"""The kernels behind kernels.py, as Triton compiles them. Imported where Triton is there only."""
+# mypy: ignore-errors
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _weights(
+    q, kv, mask, seed, b, h, pid, R, S, mask_b, mask_h, mask_r, mask_c, scale, dropout,
+    H: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    """Queries, keys, values, attention weights, and what dropout multiplies them with, of one head."""
+    rows, columns, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, D)
+    at_q = (b * R + rows[:, None]) * (H * D) + h * D + inner[None, :]
+    at_k = (b * S + columns[:, None]) * (2 * H * D) + h * D + inner[None, :]
+    queries = tl.load(q + at_q, mask=rows[:, None] < R, other=0.0)
+    keys = tl.load(kv + at_k, mask=columns[:, None] < S, other=0.0)
+    values = tl.load(kv + at_k + H * D, mask=columns[:, None] < S, other=0.0)
+    there = (rows[:, None] < R) & (columns[None, :] < S)
+    at_mask = b * mask_b + h * mask_h + rows[:, None] * mask_r + columns[None, :] * mask_c
+    logits = tl.dot(queries, tl.trans(keys)) * scale + tl.load(mask + at_mask, mask=there, other=0.0)
+    logits = tl.where(columns[None, :] < S, logits, float("-inf"))
+    weights = tl.exp(logits - tl.max(logits, axis=1)[:, None])
+    weights = weights / tl.sum(weights, axis=1)[:, None]
+    kept = tl.full((BM, BN), 1.0, tl.float32)
+    if DROP:
+        draw = tl.rand(tl.load(seed), (pid * (BM * BN) + rows[:, None] * BN + columns[None, :]).to(tl.int32))
+        kept = tl.where(draw >= dropout, 1.0 / (1.0 - dropout), 0.0)
+    return queries, keys, values, weights, kept
+
+
+@triton.jit
+def attend_kernel(
+    q, kv, mask, seed, out, R, S, mask_b, mask_h, mask_r, mask_c, scale, dropout,
+    H: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    """One head of one window: logits, softmax, dropout and the mix of values in one tile."""
+    pid = tl.program_id(0).to(tl.int64)
+    b, h = pid // H, pid % H
+    _, _, values, weights, kept = _weights(
+        q, kv, mask, seed, b, h, pid, R, S, mask_b, mask_h, mask_r, mask_c, scale, dropout, H, D, BM, BN, DROP
+    )
+    mixed = tl.dot((weights * kept).to(values.dtype), values)
+    rows, inner = tl.arange(0, BM), tl.arange(0, D)
+    at = (b * R + rows[:, None]) * (H * D) + h * D + inner[None, :]
+    tl.store(out + at, mixed.to(values.dtype), mask=rows[:, None] < R)
+
+
+@triton.jit
+def attend_backward_kernel(
+    g, q, kv, mask, seed, dq, dkv, dmask, R, S, mask_b, mask_h, mask_r, mask_c, scale, dropout,
+    H: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, DROP: tl.constexpr, MASK: tl.constexpr,
+):  # fmt: skip
+    """The same tile computed again, and the gradients from it."""
+    pid = tl.program_id(0).to(tl.int64)
+    b, h = pid // H, pid % H
+    queries, keys, values, weights, kept = _weights(
+        q, kv, mask, seed, b, h, pid, R, S, mask_b, mask_h, mask_r, mask_c, scale, dropout, H, D, BM, BN, DROP
+    )
+    rows, columns, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, D)
+    at_q = (b * R + rows[:, None]) * (H * D) + h * D + inner[None, :]
+    at_k = (b * S + columns[:, None]) * (2 * H * D) + h * D + inner[None, :]
+    grad = tl.load(g + at_q, mask=rows[:, None] < R, other=0.0)
+    of_values = tl.dot(tl.trans((weights * kept).to(grad.dtype)), grad)
+    tl.store(dkv + at_k + H * D, of_values.to(grad.dtype), mask=columns[:, None] < S)
+    of_weights = tl.dot(grad, tl.trans(values)) * kept
+    of_logits = weights * (of_weights - tl.sum(weights * of_weights, axis=1)[:, None])
+    if MASK:
+        there = (rows[:, None] < R) & (columns[None, :] < S)
+        tl.store(dmask + pid * R * S + rows[:, None] * S + columns[None, :], of_logits, mask=there)
+    half = (of_logits * scale).to(grad.dtype)
+    tl.store(dq + at_q, tl.dot(half, keys).to(grad.dtype), mask=rows[:, None] < R)
+    tl.store(dkv + at_k, tl.dot(tl.trans(half), queries).to(grad.dtype), mask=columns[:, None] < S)
+
+
+@triton.jit
+def add_norm_kernel(
+    x, y, weight, bias, seed, added, normed, mean, rstd, N, dropout, eps,
+    C: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    """Some rows: the sum, its mean and deviation, the norm."""
+    rows, inner = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS), tl.arange(0, C)
+    at, there = rows[:, None] * C + inner[None, :], rows[:, None] < N
+    more = tl.load(y + at, mask=there, other=0.0).to(tl.float32)
+    if DROP:
+        draw = tl.rand(tl.load(seed), at.to(tl.int32))
+        more = tl.where(draw >= dropout, more / (1.0 - dropout), 0.0)
+    sums = tl.load(x + at, mask=there, other=0.0).to(tl.float32) + more
+    half = sums.to(added.dtype.element_ty)
+    tl.store(added + at, half, mask=there)
+    sums = half.to(tl.float32)  # what the next layers see
+    centre = tl.sum(sums, axis=1) / C
+    apart = sums - centre[:, None]
+    scale = 1.0 / tl.sqrt(tl.sum(apart * apart, axis=1) / C + eps)
+    w, shift = tl.load(weight + inner).to(tl.float32), tl.load(bias + inner).to(tl.float32)
+    result = apart * scale[:, None] * w[None, :] + shift[None, :]
+    tl.store(normed + at, result.to(normed.dtype.element_ty), mask=there)
+    tl.store(mean + rows, centre, mask=rows < N)
+    tl.store(rstd + rows, scale, mask=rows < N)
+
+
+@triton.jit
+def add_norm_backward_kernel(
+    g_added, g_normed, added, weight, mean, rstd, seed, dx, dy, partial, N, dropout,
+    C: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
+):  # fmt: skip
+    """Many rows, one block after another; gradients of weight and bias are summed up on the way."""
+    pid, inner = tl.program_id(0), tl.arange(0, C)
+    w = tl.load(weight + inner).to(tl.float32)
+    of_weight, of_bias = tl.zeros((C,), tl.float32), tl.zeros((C,), tl.float32)
+    for block in range(pid, tl.cdiv(N, ROWS), tl.num_programs(0)):
+        rows = tl.cast(block, tl.int64) * ROWS + tl.arange(0, ROWS)
+        at, there = rows[:, None] * C + inner[None, :], rows[:, None] < N
+        centre = tl.load(mean + rows, mask=rows < N, other=0.0)
+        scale = tl.load(rstd + rows, mask=rows < N, other=0.0)
+        sums = tl.load(added + at, mask=there, other=0.0).to(tl.float32)
+        standard = (sums - centre[:, None]) * scale[:, None]
+        grad = tl.load(g_normed + at, mask=there, other=0.0).to(tl.float32)
+        of_weight += tl.sum(grad * standard, axis=0)
+        of_bias += tl.sum(grad, axis=0)
+        through = grad * w[None, :]
+        first, second = tl.sum(through, axis=1) / C, tl.sum(through * standard, axis=1) / C
+        total = scale[:, None] * (through - first[:, None] - standard * second[:, None])
+        total += tl.load(g_added + at, mask=there, other=0.0).to(tl.float32)
+        tl.store(dx + at, total.to(dx.dtype.element_ty), mask=there)
+        if DROP:
+            draw = tl.rand(tl.load(seed), at.to(tl.int32))
+            total = tl.where(draw >= dropout, total / (1.0 - dropout), 0.0)
+        tl.store(dy + at, total.to(dy.dtype.element_ty), mask=there)
+    tl.store(partial + pid * (2 * C) + inner, of_weight)
+    tl.store(partial + pid * (2 * C) + C + inner, of_bias)

@@ -1,0 +1,244 @@
+"""Runs as tasks of a Ray cluster: no shared disk, data made once a node, and a lost node's runs go on elsewhere.
+
+Ray schedules and retries. A task works in a folder of its node and sends that folder back whenever the run has written
+a checkpoint; the mailbox, an actor on the caller's machine, puts it where the caller wants it. A task that is started
+again, because its node was lost, fetches what the mailbox has and resumes.
+"""
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from mental_accounts.config import TrainConfig
+from mental_accounts.data.files import cache_folder
+from mental_accounts.data.tasks import load_task
+from mental_accounts.learning.run_folder import RunError
+from mental_accounts.study.plan import Job
+from mental_accounts.study.view import StudyView
+
+SENT_SECONDS = 2.0
+"""How often a task looks for something new to send."""
+RETRIES = 10
+"""How many lost nodes a run survives."""
+SKIPPED = (".lock", "tensorboard")
+
+
+class RayLauncher:
+    """Runs jobs on a Ray cluster."""
+
+    def __init__(self, address: str | None, cpus: float, gpus: float) -> None:
+        try:
+            import ray  # an extra
+        except ImportError as error:
+            raise RunError("--launcher ray needs Ray: pip install 'mental-accounts[ray]'") from error
+        self.ray: Any = ray
+        self.address, self.cpus, self.gpus = address, cpus, gpus
+
+    def run(self, jobs: Sequence[Job], view: StudyView) -> dict[str, str]:
+        """Run them all; what went wrong, by the name of the run."""
+        ray = self.ray
+        started = not ray.is_initialized()
+        try:
+            if started:
+                ray.init(address=self.address, log_to_driver=False, configure_logging=False)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise RunError(f"there is no Ray cluster at {self.address}: {error}") from error
+        try:
+            self._check_room()
+            return self._run(jobs, view)
+        finally:
+            if started:
+                ray.shutdown()
+
+    def _check_room(self) -> None:
+        """A task that no node can take would wait for ever."""
+        most = {
+            kind: max((node["Resources"].get(kind, 0.0) for node in self.ray.nodes() if node["Alive"]), default=0.0)
+            for kind in ("CPU", "GPU")
+        }
+        for kind, wanted in (("CPU", self.cpus), ("GPU", self.gpus)):
+            if wanted > most[kind]:
+                raise RunError(
+                    f"a run needs {wanted:g} {kind}, but no node of the cluster has more than {most[kind]:g}; "
+                    f"lower --{kind.lower()}s"
+                )
+
+    def _run(self, jobs: Sequence[Job], view: StudyView) -> dict[str, str]:
+        ray = self.ray
+        here = ray.get_runtime_context().get_node_id()
+        strategy = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
+        mailbox = ray.remote(Mailbox).options(num_cpus=0, scheduling_strategy=strategy).remote()
+        task = ray.remote(run_remotely).options(
+            num_cpus=self.cpus, num_gpus=self.gpus, max_retries=RETRIES, retry_exceptions=False
+        )
+        waiting = {}
+        for job in jobs:
+            view.begins(job)
+            waiting[task.remote(mailbox, str(job.path), job.config.to_dict())] = job
+        problems: dict[str, str] = {}
+        try:
+            while waiting:
+                done, _ = ray.wait(list(waiting), timeout=1.0)
+                told = ray.get(mailbox.heard.remote())
+                for job in waiting.values():
+                    for what in told.get(str(job.path), ()):
+                        view.hears(job, what)
+                for reference in done:
+                    job = waiting.pop(reference)
+                    try:
+                        problem = ray.get(reference)
+                    except ray.exceptions.RayError as error:
+                        problem = " ".join(str(error).split())
+                    view.ends(job, problem)
+                    if problem is not None:
+                        problems[job.name] = problem
+        except BaseException:
+            for reference in waiting:
+                ray.cancel(reference, force=True)
+            raise
+        return problems
+
+
+class Mailbox:
+    """On the caller's machine: keeps the caller's run folders up to date."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, list[dict[str, Any]]] = {}
+
+    def tell(self, path: str, what: dict[str, Any]) -> None:
+        """Something that a run said; the last of it is kept."""
+        self._told[path] = [*self._told.get(path, [])[-20:], what]
+
+    def heard(self) -> dict[str, list[dict[str, Any]]]:
+        """What was said since the last call."""
+        told, self._told = self._told, {}
+        return told
+
+    def put(self, path: str, packed: bytes) -> None:
+        """A run folder as it now stands; whole or not at all."""
+        target = Path(path)
+        fresh = target.with_name(f".{target.name}.new")
+        shutil.rmtree(fresh, ignore_errors=True)
+        unpack(packed, fresh)
+        old = target.with_name(f".{target.name}.old")
+        shutil.rmtree(old, ignore_errors=True)
+        if target.exists():
+            target.rename(old)
+        fresh.rename(target)
+        shutil.rmtree(old, ignore_errors=True)
+
+    def get(self, path: str) -> bytes:
+        """What the caller has of a run."""
+        return pack(Path(path))
+
+
+def run_remotely(mailbox: Any, path: str, config: dict[str, Any]) -> str | None:
+    """A Ray task: one run in a folder of this node, from what the mailbox has of it; what went wrong, if anything."""
+    import ray
+
+    settings = TrainConfig.from_dict(config)
+    if settings.task is not None:
+        with _one_at_a_time(f"{settings.task}-{settings.data_steps}-{settings.data_seed}"):
+            load_task(settings.task, settings.data_steps, settings.data_seed)
+    with tempfile.TemporaryDirectory(prefix="mental-accounts-") as place:
+        folder = Path(place) / "run"
+        unpack(ray.get(mailbox.get.remote(path)), folder)
+        assigned: dict[str, float] = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
+        threads = str(max(1, int(assigned.get("CPU", 1))))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mental_accounts.study.worker", str(folder)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": threads},
+        )
+        problem: list[str] = []
+        last_words: list[str] = []
+
+        def listen() -> None:
+            assert process.stdout is not None
+            for line in process.stdout:
+                with contextlib.suppress(ValueError):
+                    told = json.loads(line)
+                    if "error" in told:
+                        problem.append(told["error"])
+                    mailbox.tell.remote(path, told)
+
+        listener = threading.Thread(target=listen, daemon=True)
+        listener.start()
+        errors = threading.Thread(target=lambda: last_words.append(_last_line(process)), daemon=True)
+        errors.start()
+        sent = ""
+        try:
+            while process.poll() is None:
+                time.sleep(SENT_SECONDS)
+                sent = _send(mailbox, path, folder, sent)
+        except BaseException:
+            process.kill()
+            raise
+        listener.join()
+        errors.join()
+        ray.get(mailbox.put.remote(path, pack(folder)))
+        if process.returncode == 0:
+            return None
+        return "".join(problem) or f"its process ended with exit code {process.returncode}: {''.join(last_words)}"
+
+
+def _send(mailbox: Any, path: str, folder: Path, sent: str) -> str:
+    """Send the folder, if its run has written another checkpoint since."""
+    import ray
+
+    latest = max((str(item.stat().st_mtime_ns) for item in folder.glob("checkpoint/*/state.json")), default="")
+    if latest == sent:
+        return sent
+    with contextlib.suppress(OSError):  # a checkpoint may be replaced while it is read: the next one is sent instead
+        packed = pack(folder)
+        ray.get(mailbox.put.remote(path, packed))
+        return latest
+    return sent
+
+
+@contextlib.contextmanager
+def _one_at_a_time(name: str) -> Iterator[None]:
+    """Data are made by one task of a node; the others wait and then find them."""
+    place = cache_folder() / "locks"
+    place.mkdir(parents=True, exist_ok=True)
+    with (place / f"{name.replace('/', '-')}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def pack(folder: Path) -> bytes:
+    """A run folder as one string of bytes."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for item in sorted(folder.rglob("*")):
+            inside = item.relative_to(folder)
+            if item.is_file() and inside.parts[0] not in SKIPPED:
+                archive.add(item, arcname=str(inside))
+    return buffer.getvalue()
+
+
+def unpack(packed: bytes, folder: Path) -> None:
+    """Back from `pack`."""
+    folder.mkdir(parents=True)
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        archive.extractall(folder, filter="data")
+
+
+def _last_line(process: subprocess.Popen[str]) -> str:
+    assert process.stderr is not None
+    lines = [line.strip() for line in process.stderr.read().splitlines() if line.strip()]
+    return lines[-1] if lines else ""

@@ -1,0 +1,197 @@
+"""What a study consists of: every task with every method and every seed, each a run with a folder and a config.
+
+A method is written `ewa-vq-odt`, or with changes of its own, `ewa-vq-odt:account_scope=window,beta=0.1`. Runs of one
+seed share everything random between methods: data, initial weights, windows, environments.
+"""
+
+import difflib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+from mental_accounts.config import Method, TrainConfig
+from mental_accounts.data.tasks import find_task
+from mental_accounts.files import write_atomically
+from mental_accounts.learning.run_folder import RunError, RunFolder, surroundings
+
+STUDY_FILE = "study.json"
+
+
+class StudyError(ValueError):
+    """A study that cannot be run as asked; the message says what to do."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A method with its own changes to the configuration."""
+
+    label: str
+    """As it was written; names the method in the report."""
+    method: str
+    changes: Mapping[str, Any]
+    """Values by the path of their field, as `model.accounts.beta`."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Arm":
+        """`METHOD` or `METHOD:field=value,field=value`."""
+        method, _, rest = text.partition(":")
+        known = get_args(Method)
+        if method not in known:
+            close = difflib.get_close_matches(method, known, n=1, cutoff=0.3)
+            hint = f"did you mean {close[0]}? " if close else ""
+            raise StudyError(f"there is no method {method!r}; {hint}there are {', '.join(known)}")
+        return cls(text, method, parse_changes([item for item in rest.split(",") if item]))
+
+    @property
+    def folder(self) -> str:
+        """A name for its runs on disk."""
+        return _slug(self.label)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a study."""
+
+    task: str
+    arm: Arm
+    seed: int
+    config: TrainConfig
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Task, method and seed."""
+        return f"{self.task} {self.arm.label} seed {self.seed}"
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its run came to its end."""
+        return RunFolder(self.path).is_finished
+
+
+@dataclass(frozen=True)
+class Study:
+    """All runs of a comparison."""
+
+    folder: Path
+    tasks: tuple[str, ...]
+    arms: tuple[Arm, ...]
+    seeds: tuple[int, ...]
+    base: TrainConfig
+    preset: str
+
+    def __post_init__(self) -> None:
+        if not self.tasks:
+            raise StudyError("give at least one --task; `mental-accounts data list` shows all")
+        if not self.arms:
+            raise StudyError(f"give at least one of --methods: {', '.join(get_args(Method))}")
+        if not self.seeds:
+            raise StudyError("give at least one seed: --seeds 2")
+        for what, values in (("task", self.tasks), ("method", [arm.folder for arm in self.arms]), ("seed", self.seeds)):
+            twice = sorted({value for value in values if list(values).count(value) > 1}, key=str)
+            if twice:
+                raise StudyError(f"{what} {twice[0]} is given twice")
+        for task in self.tasks:
+            find_task(task)
+
+    @cached_property
+    def jobs(self) -> list[Job]:
+        """Every run, seeds first: whole pairs are there early."""
+        found = []
+        for seed in self.seeds:
+            for task in self.tasks:
+                for arm in self.arms:
+                    changes = {**arm.changes, "task": task, "method": arm.method, "seed": seed}
+                    path = self.folder / "runs" / _slug(task) / arm.folder / f"seed-{seed}"
+                    found.append(Job(task, arm, seed, with_changes(self.base, changes), path))
+        return found
+
+    def write(self, command: Sequence[str]) -> None:
+        """Say what the study is, and make its run folders. Runs that were made with other settings are refused."""
+        for job in self.jobs:
+            folder = RunFolder(job.path)
+            folder.path.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.write_config(job.config, list(command))
+            except RunError as error:
+                raise StudyError(f"{error}; or give another --out") from error
+        content = {
+            "preset": self.preset,
+            "tasks": list(self.tasks),
+            "methods": [arm.label for arm in self.arms],
+            "seeds": list(self.seeds),
+            "runs": [
+                {
+                    "task": job.task,
+                    "method": job.arm.label,
+                    "seed": job.seed,
+                    "path": str(job.path.relative_to(self.folder)),
+                    "config": job.config.to_dict(),
+                }
+                for job in self.jobs
+            ],
+            "command": list(command),
+            **surroundings(),
+        }
+        write_atomically(self.folder / STUDY_FILE, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def parse_changes(items: Sequence[str]) -> dict[str, Any]:
+    """`field=value` each -> values by path. A field may be named without its path; values are JSON, or plain text."""
+    changes: dict[str, Any] = {}
+    for item in items:
+        name, given, text = item.partition("=")
+        if not given:
+            raise StudyError(f"{item!r} must look like field=value")
+        path = _path_of(name.strip().replace("-", "_"))
+        try:
+            changes[path] = json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
+        except ValueError:
+            changes[path] = text
+    return changes
+
+
+def with_changes(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
+    """The configuration with these values; errors name the field."""
+    values = config.to_dict()
+    for path, value in changes.items():
+        *parents, name = path.split(".")
+        table = values
+        for parent in parents:
+            table = table[parent]
+        table[name] = value
+    try:
+        return TrainConfig.from_dict(values)
+    except TypeError as error:
+        raise StudyError(str(error)) from error
+
+
+def _path_of(name: str) -> str:
+    known = _paths(TrainConfig)
+    found = [path for path in known if path == name or path.rpartition(".")[2] == name]
+    if not found:
+        names = [path.rpartition(".")[2] for path in known]
+        close = difflib.get_close_matches(name, [*known, *names], n=3)
+        hint = f"did you mean {', '.join(close)}?" if close else f"there are {', '.join(names)}"
+        raise StudyError(f"there is no field {name!r} to set; {hint}")
+    return min(found, key=len)
+
+
+def _paths(cls: type, prefix: str = "") -> list[str]:
+    """The paths of all fields of a (nested) config."""
+    hints, found = get_type_hints(cls), []
+    for item in fields(cls):
+        inner = hints[item.name]
+        if isinstance(inner, type) and is_dataclass(inner):
+            found += _paths(inner, f"{prefix}{item.name}.")
+        else:
+            found.append(f"{prefix}{item.name}")
+    return found
+
+
+def _slug(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-")
