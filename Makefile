@@ -1,9 +1,10 @@
-# make test: everything that must hold before a change lands.   make bench: the speed of the core on this machine.
+# make demo: do mental accounts help? A first answer in minutes.   make test: all that must hold before a change lands.
+# make results: the README's results from results/.                make bench: the speed on this machine.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: test lint types unit bench clean
+.PHONY: demo test lint types unit results bench clean
 .DEFAULT_GOAL := test
 
 test: lint types unit
@@ -23,6 +24,12 @@ types: $(INSTALLED)
 
 unit: $(INSTALLED)
 	$(BIN)/python -m pytest
+
+demo: $(INSTALLED)
+	$(BIN)/mental-accounts compare
+
+results: $(INSTALLED)
+	$(BIN)/python results/make_readme.py
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/core.py

@@ -178,7 +178,7 @@ def _scores(runs: Sequence[Run], method: str) -> Scores:
     last, best, area = (tuple(map(find, runs)) for find in (_last, _best, _area))
     normalised = [run.summary["normalised_score"] for run in runs]
     names = sorted({name for run in runs for name in run.lines[-1] if name.startswith("accounts/")})
-    rates = [run.curve("time/updates_per_second")[1].mean() for run in runs]
+    rates = [run.lines[-1]["updates"] / max(run.curve("time/training")[1].sum(), 1e-9) for run in runs]
     return Scores(
         method=method,
         seeds=tuple(run.seed for run in runs),

@@ -67,7 +67,7 @@ STYLE = """
 --mark:#7cbcf5;--warn:#3a3013}}
 *{box-sizing:border-box}
 body{margin:0 auto;padding:1rem;max-width:62rem;color:var(--ink);background:var(--paper);
-font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif}
+font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;overflow-wrap:anywhere}
 h1{font-size:1.6rem;line-height:1.2}h2{font-size:1.25rem;margin-top:2.2rem;border-bottom:1px solid var(--line)}
 h3{font-size:1.05rem;margin-top:1.6rem}
 p.headline{font-size:1.1rem;padding:.7rem 1rem;background:var(--soft);border-left:4px solid var(--mark)}
@@ -75,8 +75,8 @@ p.warning{padding:.4rem 1rem;background:var(--warn)}
 a{color:var(--mark)}
 .scroll{overflow-x:auto;margin:1rem 0}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem;min-width:100%}
-caption{text-align:left;color:var(--quiet);padding:.2rem 0 .4rem}
-th,td{padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
+p.caption{color:var(--quiet);font-size:.9rem;margin:1.4rem 0 -.6rem}
+th,td{overflow-wrap:normal;padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
 th.t,td.t{text-align:left}
 th{background:var(--soft)}
 figure{margin:1rem 0}figure svg{width:100%;height:auto}
@@ -122,11 +122,11 @@ def _html(block: Block) -> str:
         return "".join(f"<{tag}{scope}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, row, strict=True))
 
     name = f' id="{escape(block.name)}"' if block.name else ""
-    caption = f"<caption>{escape(block.caption)}</caption>" if block.caption else ""
+    caption = f'<p class="caption">{escape(block.caption)}</p>' if block.caption else ""
     rows = "\n".join(f"<tr>{cells('td', row)}</tr>" for row in block.rows)
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-label="{escape(block.caption or "table")}">'
-        f"<table{name}>{caption}<thead><tr>{cells('th', block.header)}</tr></thead><tbody>\n{rows}\n"
+        f'{caption}<div class="scroll" tabindex="0" role="region" aria-label="{escape(block.caption or "table")}">'
+        f"<table{name}><thead><tr>{cells('th', block.header)}</tr></thead><tbody>\n{rows}\n"
         "</tbody></table></div>"
     )
 

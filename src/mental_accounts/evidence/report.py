@@ -223,10 +223,7 @@ def _account_table(scores: Sequence[Scores], name: str) -> Table:
         "attraction_max",
         "beta",
     ]
-    rows = [
-        [score.method, *(f"{score.accounts.get(f'accounts/{key}', math.nan):.3g}" for key in columns)]
-        for score in scores
-    ]
+    rows = [[score.method, *(_number(score.accounts.get(f"accounts/{key}")) for key in columns)] for score in scores]
     return Table(
         ["method", *(key.replace("_", " ") for key in columns)],
         rows,
@@ -263,6 +260,10 @@ def _source(task: str) -> str:
     return {"d4rl": "D4RL's own files", "minari": "Minari", "imported": "imported by the user"}.get(
         prefix, "built-in (rolled out here from behaviour policies of this project; not D4RL's files)"
     )
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"
 
 
 def _range(value: Interval, *, signed: bool = False, digits: int = 0) -> str:

@@ -17,6 +17,8 @@ from scipy import stats
 Array = NDArray[np.float64]
 Verdict = Literal["helps", "hurts", "cannot tell"]
 RESAMPLES = 4_000
+FEWEST_TO_RESAMPLE = 5
+"""With fewer runs a studentised bootstrap has next to nothing to draw from: Student's interval alone."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,8 @@ def iqm_interval(values: ArrayLike, *, seed: int = 0, confidence: float = 0.95, 
     """IQM over all runs of all tasks with a bias-corrected and accelerated (BCa) interval, stratified by task."""
     data = _study(values)
     tasks, seeds = data.shape
+    if data.size < 2:
+        return Interval(interquartile_mean(data), -math.inf, math.inf, confidence)
     draws = _draws(data, np.random.default_rng(seed), resamples).reshape(resamples, -1)
     boot = np.asarray(stats.trim_mean(draws, 0.25, axis=1), dtype=np.float64)
     left_out = [
@@ -159,11 +163,13 @@ def _studentised(data: Array, rng: np.random.Generator, confidence: float, resam
     error = math.sqrt(float((data.var(axis=1, ddof=1) / seeds).sum())) / tasks
     if error == 0.0:
         return Interval(estimate, estimate, estimate, confidence)
+    student = float(stats.t.ppf((1 + confidence) / 2, tasks * (seeds - 1)))
+    if tasks * seeds < FEWEST_TO_RESAMPLE:
+        return Interval(estimate, estimate - student * error, estimate + student * error, confidence)
     draws = _draws(data, rng, resamples)  # (resamples, tasks, seeds)
     errors = np.sqrt((draws.var(axis=2, ddof=1) / seeds).sum(axis=1)) / tasks
-    usable = errors > 0  # a resample of one run alone has no spread
+    usable = errors > 1e-6 * error  # a resample of one run alone has no spread
     t = (draws.mean(axis=(1, 2))[usable] - estimate) / errors[usable]
-    student = float(stats.t.ppf((1 + confidence) / 2, tasks * (seeds - 1)))
     low = min(-student, float(np.quantile(t, (1 - confidence) / 2)))
     high = max(student, float(np.quantile(t, (1 + confidence) / 2)))
     return Interval(estimate, estimate - high * error, estimate - low * error, confidence)

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tarfile
@@ -50,6 +51,8 @@ class RayLauncher:
         """Run them all; what went wrong, by the name of the run."""
         ray = self.ray
         started = not ray.is_initialized()
+        if self.address is not None:
+            _check_address(self.address)
         try:
             if started:
                 ray.init(address=self.address, log_to_driver=False, configure_logging=False)
@@ -109,6 +112,17 @@ class RayLauncher:
                 ray.cancel(reference, force=True)
             raise
         return problems
+
+
+def _check_address(address: str) -> None:
+    """Ray waits minutes for a cluster that is not there; a connection says so at once."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if address in ("auto", "local") or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host or "127.0.0.1", int(port)), timeout=10).close()
+    except OSError as error:
+        raise RunError(f"there is no Ray cluster at {address}: {error}; start one: ray start --head") from error
 
 
 class Mailbox:

@@ -45,11 +45,11 @@ def available_memory() -> int:
 
 
 class LocalLauncher:
-    """Runs jobs in parallel processes. A run that fails is told of, and the rest go on."""
+    """Runs jobs in `workers` processes of `threads` each. A run that fails is told of, and the rest go on."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, threads: int | None = None) -> None:
         self.workers = workers
-        self.threads = max(1, usable_cores() // workers)
+        self.threads = threads or max(1, usable_cores() // workers)
         self._stop = Event()
         self._running: set[subprocess.Popen[str]] = set()
         self._lock = Lock()
@@ -102,11 +102,12 @@ class LocalLauncher:
                 self._running.add(process)
             problem = None
             assert process.stdout is not None
-            for line in process.stdout:
-                with contextlib.suppress(ValueError):
-                    told = json.loads(line)
-                    problem = told.get("error", problem)
-                    view.hears(job, told)
+            with process.stdout as lines:
+                for line in lines:
+                    with contextlib.suppress(ValueError):
+                        told = json.loads(line)
+                        problem = told.get("error", problem)
+                        view.hears(job, told)
             code = process.wait()
             with self._lock:
                 self._running.discard(process)

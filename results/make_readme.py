@@ -1,0 +1,83 @@
+"""Writes the results section of the README from the committed studies: `make results`.
+
+Reads results/paper and results/converged as `mental-accounts report` does, writes their reports anew, and puts a table
+with intervals between the markers of README.md. A test holds the README to what this prints.
+"""
+
+import sys
+from pathlib import Path
+
+from mental_accounts.evidence.analysis import Analysis, analyse
+from mental_accounts.evidence.paper import paper_table_for
+from mental_accounts.evidence.report import write_report
+from mental_accounts.evidence.runs import Evidence, read_study
+
+ROOT = Path(__file__).parents[1]
+BEGIN, END = "<!-- results: made by results/make_readme.py -->", "<!-- end of results -->"
+STUDIES = ("paper", "converged")
+WORDS = {
+    "paper": "The paper's own experiment (preset `paper`)",
+    "converged": "Trained until it works (preset `converged`)",
+}
+
+
+def interval(low: float, high: float) -> str:
+    return f"[{low:+.0f}, {high:+.0f}]".replace("-", "−")
+
+
+def section(name: str, evidence: Evidence, analysis: Analysis) -> str:
+    """One study as a sentence and a table."""
+    hardware = evidence.made_by.get("hardware") or {}
+    seeds = max(len(score.seeds) for part in analysis.tasks for score in part.scores)
+    lines = [
+        f"**{WORDS[name]}**, built-in data, {seeds} seeds, {hardware.get('gpu', 'CPU')} "
+        f"([report](results/{name}/report.md)):",
+        "",
+        "| task | method | last return [95%] | score | against odt [95%] | verdict |"
+        + (" paper's Δ | our Δ |" if name == "paper" else ""),
+        "|---|---|---:|---:|---:|---|" + ("---:|---:|" if name == "paper" else ""),
+    ]
+    for part in analysis.tasks:
+        against = {found.method: found for found in part.comparisons}
+        for score in part.scores:
+            mean, found = score.last_mean, against.get(score.method)
+            normalised = "–" if score.normalised is None else f"{score.normalised.estimate:.1f}"
+            row = f"| {part.task} | {score.method} | {mean.estimate:.0f} [{mean.low:.0f}, {mean.high:.0f}] | {normalised} |"
+            if found is None:
+                row += " | baseline |" + (" | |" if name == "paper" else "")
+            else:
+                difference = f"{found.last.estimate:+.0f} {interval(found.last.low, found.last.high)}".replace("-", "−")
+                row += f" {difference} | {found.verdict} |"
+                table = paper_table_for(part.task)
+                if name == "paper" and table is not None:
+                    metric = found.rows[0]
+                    row += f" {table.rows[metric.name][2]:+.1f}% | {metric.change_percent:+.1f}% |"
+            lines.append(row)
+    return "\n".join(lines)
+
+
+def results() -> str:
+    """All of the section."""
+    parts = []
+    for name in STUDIES:
+        evidence = read_study(ROOT / "results" / name)
+        parts.append(section(name, evidence, analyse(evidence)))
+    return "\n\n".join([BEGIN, *parts, END])
+
+
+def with_results(readme: str) -> str:
+    """The README with its section made anew."""
+    before, _, rest = readme.partition(BEGIN)
+    after = rest.partition(END)[2]
+    return before + results() + after
+
+
+def main() -> None:
+    for name in STUDIES:
+        write_report(read_study(ROOT / "results" / name), ROOT / "results" / name)
+    path = ROOT / "README.md"
+    path.write_text(with_results(path.read_text()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+from tests.learning.conftest import aim  # noqa: F401

@@ -1,0 +1,86 @@
+"""Runs in parallel processes: all finish, one that fails stops nobody, an interrupted study goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from mental_accounts.config import TrainConfig
+from mental_accounts.learning.run_folder import RunFolder
+from mental_accounts.study.local import LocalLauncher, default_workers
+from mental_accounts.study.plan import Arm, Job, Study
+from mental_accounts.study.view import StudyView
+
+
+def study_of(aim: TrainConfig, folder: Path, seeds: tuple[int, ...] = (0, 1)) -> Study:
+    return Study(folder, ("imported/aim",), (Arm.parse("odt"), Arm.parse("ewa-vq-odt")), seeds, aim, "test")
+
+
+def launch(jobs: list[Job], workers: int = 2) -> tuple[dict[str, str], str]:
+    with Path(os.devnull).open("w") as nowhere:
+        console = Console(file=nowhere, record=True, force_terminal=False, width=200)
+        with StudyView(len(jobs), 0, console) as view:
+            problems = LocalLauncher(workers, threads=1).run(jobs, view)
+    return problems, console.export_text()
+
+
+def test_runs_finish_and_a_failing_one_stops_nobody(aim: TrainConfig, tmp_path: Path) -> None:
+    study = study_of(aim, tmp_path / "study")
+    study.write(["test"])
+    broken = study.jobs[1]
+    (broken.path / "metrics.jsonl").mkdir()  # cannot be written
+    problems, shown = launch(study.jobs)
+    assert list(problems) == [broken.name]
+    assert "IsADirectory" in problems[broken.name]
+    assert [job.is_finished for job in study.jobs] == [True, False, True, True]
+    assert f"FAILED: {broken.name}" in shown
+    assert "finished 3/4" in shown
+    assert default_workers(study.jobs) >= 1
+
+
+def test_parallel_runs_equal_runs_by_themselves(aim: TrainConfig, tmp_path: Path) -> None:
+    results = []
+    for workers in (1, 2):
+        study = study_of(aim, tmp_path / str(workers), seeds=(3,))
+        study.write(["test"])
+        assert launch(study.jobs, workers)[0] == {}
+        lines = [RunFolder(job.path).read_metrics() for job in study.jobs]
+        results.append([[{k: v for k, v in line.items() if "time" not in k} for line in run] for run in lines])
+    assert results[0] == results[1]
+
+
+@pytest.mark.learning
+def test_an_interrupted_comparison_goes_on_without_repeating(aim: TrainConfig, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    small = ["pretrain_iterations=1", "updates_per_pretrain_iteration=60", "online_iterations=3"]
+    small += ["updates_per_iteration=20", "eval_every=1", "eval_episodes=2", "hidden=16", "layers=1", "heads=1"]
+    small += ["context_length=4", "device=cpu", "precision=float32", "batch_size=16", "pretrain_eval_every=1"]
+    command = [sys.executable, "-m", "mental_accounts", "compare", "--task", "imported/aim", "--seeds", "3"]
+    command += ["--workers", "1", "--out", str(out), "--set", *small]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 50
+    while not list(out.glob("runs/*/*/*/summary.json")):
+        assert time.monotonic() < until
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "go on with:" in errors
+    finished = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*/*/summary.json")}
+    assert 1 <= len(finished) < 6
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"{len(finished)} finished before" in done.stdout
+    assert len(list(out.glob("runs/*/*/*/summary.json"))) == 6
+    assert all(path.stat().st_mtime_ns == when for path, when in finished.items())
+    assert (out / "report.html").is_file()
+    assert done.stdout.strip().splitlines()[-1].startswith("report: ")
+    again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert again.returncode == 0
+    assert "begins" not in again.stdout

@@ -1,0 +1,89 @@
+"""What a study consists of, and what is refused before anything is run."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mental_accounts.config import TrainConfig
+from mental_accounts.presets import PRESETS
+from mental_accounts.study.plan import Arm, Study, StudyError, parse_changes, with_changes
+
+
+def make(folder: Path, **changes: object) -> Study:
+    values = {
+        "folder": folder, "tasks": ("hopper-medium",), "arms": (Arm.parse("odt"), Arm.parse("ewa-vq-odt")),
+        "seeds": (0, 1), "base": PRESETS["quick"], "preset": "quick",
+    }  # fmt: skip
+    return Study(**(values | changes))
+
+
+def test_every_task_with_every_method_and_seed_paired(tmp_path: Path) -> None:
+    arms = (Arm.parse("odt"), Arm.parse("ewa-vq-odt:account_scope=window,beta=0.5"))
+    study = make(tmp_path, tasks=("hopper-medium", "walker2d-medium-replay"), arms=arms)
+    assert len(study.jobs) == 8
+    assert len({job.path for job in study.jobs}) == 8
+    one, other = study.jobs[0], study.jobs[1]
+    assert (one.task, one.seed) == (other.task, other.seed)
+    assert one.config.seed == other.config.seed
+    assert other.config.model.accounts.account_scope == "window"
+    assert other.config.model.accounts.beta == 0.5
+    assert one.config.model.accounts.beta == PRESETS["quick"].model.accounts.beta
+
+
+def test_changes_find_their_field_and_keep_its_type() -> None:
+    changes = parse_changes(["account-scope=window", "model.accounts.beta=1", "lr=0.5", "timestep_embedding=None"])
+    config = with_changes(TrainConfig(), changes)
+    assert config.model.accounts.account_scope == "window"
+    assert config.model.accounts.beta == 1.0
+    assert config.lr == 0.5
+    assert config.model.timestep_embedding is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("ewa", "there is no method 'ewa'; did you mean ewa-vq-odt"),
+        ("zzz", "there are dt, odt, ewa-vq-odt"),
+        ("odt:bata=1", "no field 'bata' to set; did you mean beta"),
+        ("odt:beta", "must look like field=value"),
+    ],
+)
+def test_bad_methods(text: str, message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        Arm.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tasks": ()}, "at least one --task"),
+        ({"tasks": ("hoper-medium",)}, "did you mean hopper-medium"),
+        ({"arms": ()}, "at least one of --methods"),
+        ({"seeds": ()}, "at least one seed"),
+        ({"seeds": (1, 1)}, "seed 1 is given twice"),
+        ({"arms": (Arm.parse("odt"), Arm.parse("odt"))}, "method odt is given twice"),
+    ],
+)
+def test_bad_studies(tmp_path: Path, changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make(tmp_path, **changes)
+
+
+def test_values_of_a_wrong_type_are_named() -> None:
+    with pytest.raises(ValueError, match=r"lr must be float, got 'fast'"):
+        with_changes(TrainConfig(), parse_changes(["lr=fast"]))
+    with pytest.raises(ValueError, match="account_scope"):
+        with_changes(TrainConfig(), parse_changes(["account_scope=episode"]))
+
+
+def test_a_folder_keeps_to_its_settings(tmp_path: Path) -> None:
+    study = make(tmp_path)
+    study.write(["compare"])
+    assert json.loads((tmp_path / "study.json").read_text())["methods"] == ["odt", "ewa-vq-odt"]
+    first = study.jobs[0].path
+    (first / "metrics.jsonl").write_text("{}\n")  # it has begun
+    study.write(["compare"])
+    other = make(tmp_path, base=with_changes(PRESETS["quick"], {"lr": 0.5}))
+    with pytest.raises(StudyError, match=r"another configuration \(different: lr\).*--out"):
+        other.write(["compare"])

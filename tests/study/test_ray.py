@@ -1,0 +1,132 @@
+"""A Ray cluster of two nodes on this machine; one of them dies in the middle of a comparison."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mental_accounts.config import TrainConfig
+from mental_accounts.study.cluster import Mailbox, pack, unpack
+
+ray = pytest.importorskip("ray")
+
+SETTINGS = [
+    "pretrain_iterations=1", "updates_per_pretrain_iteration=60", "online_iterations=5", "updates_per_iteration=100",
+    "eval_every=1", "eval_episodes=2", "hidden=16", "layers=1", "heads=1", "context_length=4", "device=cpu",
+    "precision=float32", "batch_size=16", "pretrain_eval_every=1", "checkpoint_seconds=0.2",
+]  # fmt: skip
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
+
+
+class Cluster:
+    """Two `ray start`, each with resources and a temporary folder of its own."""
+
+    def __init__(self, place: Path) -> None:
+        self.address = f"127.0.0.1:{free_port()}"
+        self.nodes: list[subprocess.Popen[bytes]] = []
+        port = self.address.rpartition(":")[2]
+        self.start("--head", f"--port={port}", f"--temp-dir={place}", "--include-dashboard=false", "--num-cpus=1")
+        self.start(f"--address={self.address}", "--num-cpus=1")
+
+    def start(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--node-ip-address=127.0.0.1"]
+        command += ["--disable-usage-stats", "--object-store-memory=100000000", *arguments]
+        environment = os.environ | {
+            "RAY_raylet_heartbeat_period_milliseconds": "200",
+            "RAY_health_check_period_ms": "500",
+        }
+        log = subprocess.DEVNULL
+        self.nodes.append(subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment))
+
+    def kill(self, node: int) -> None:
+        """All processes of a node at once, as when a machine loses power."""
+        process = self.nodes[node]
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    place = Path(f"/tmp/ray-{os.getpid()}")  # sockets have short names
+    found = Cluster(place)
+    yield found
+    for node in reversed(range(len(found.nodes))):
+        found.kill(node)
+    subprocess.run(["pkill", "-9", "-f", str(place)], check=False)
+
+
+def compare(out: Path, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "mental_accounts", "compare", "--task", "imported/aim", "--seeds", "2"]
+    command += ["--out", str(out), *more, "--set", *SETTINGS]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def numbers(out: Path) -> dict[str, object]:
+    """What the report says, but for times."""
+    found = json.loads((out / "report.json").read_text())
+    for task in found["tasks"]:
+        for score in task["scores"]:
+            del score["seconds"], score["updates_per_second"]
+    return {"tasks": found["tasks"], "warnings": found["warnings"]}
+
+
+@pytest.mark.learning
+def test_a_lost_node_changes_nothing(aim: TrainConfig, cluster: Cluster, tmp_path: Path) -> None:
+    out = tmp_path / "cluster"
+    process = compare(out, "--launcher", "ray", "--address", cluster.address)
+    until = time.monotonic() + 80
+    while len(list(out.glob("runs/*/*/*/checkpoint/*/state.json"))) < 2:  # both nodes have sent a checkpoint home
+        assert time.monotonic() < until, "nothing came back"
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    assert len(list(out.glob("runs/*/*/*/summary.json"))) < 3  # both nodes have work to do still
+    cluster.kill(1)
+    stdout, errors = process.communicate(timeout=150)
+    assert process.returncode == 0, stdout + errors
+    local = tmp_path / "local"
+    stdout, errors = compare(local, "--workers", "2").communicate(timeout=100)
+    assert numbers(out) == numbers(local), stdout + errors
+    assert len(numbers(out)["tasks"][0]["scores"]) == 2
+    assert (out / "report.html").is_file()
+
+
+def test_a_folder_travels_whole(tmp_path: Path) -> None:
+    source = tmp_path / "run"
+    (source / "checkpoint" / "0").mkdir(parents=True)
+    (source / "checkpoint" / "0" / "state.json").write_text("{}")
+    (source / ".lock").write_text("process 1")
+    packed = pack(source)
+    unpack(packed, tmp_path / "there")
+    assert [str(path.relative_to(tmp_path / "there")) for path in sorted((tmp_path / "there").rglob("*.json"))] == [
+        "checkpoint/0/state.json"
+    ]
+    assert not (tmp_path / "there" / ".lock").exists()
+    mailbox = Mailbox()
+    mailbox.put(str(tmp_path / "home"), packed)
+    mailbox.put(str(tmp_path / "home"), packed)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home", "run", "there"]
+    for n in range(50):
+        mailbox.tell("a", {"n": n})
+    assert len(mailbox.heard()["a"]) <= 21
+    assert mailbox.heard() == {}
+
+
+def test_no_cluster_is_said_at_once(aim: TrainConfig, tmp_path: Path) -> None:
+    process = compare(tmp_path / "out", "--launcher", "ray", "--address", f"127.0.0.1:{free_port()}")
+    _, errors = process.communicate(timeout=100)
+    assert process.returncode == 2
+    assert "there is no Ray cluster at 127.0.0.1" in errors
