@@ -14,9 +14,14 @@ Value = Callable[[str, str, int, str, int], float]
 
 
 def write_study(
-    folder: Path, value: Value, *, tasks: tuple[str, ...] = ("hopper-medium",), methods: tuple[str, ...] = ("odt", "ewa-vq-odt"),
-    seeds: int = 5, iterations: int = 4,
-) -> Study:  # fmt: skip
+    folder: Path,
+    value: Value,
+    *,
+    tasks: tuple[str, ...] = ("hopper-medium",),
+    methods: tuple[str, ...] = ("odt", "ewa-vq-odt"),
+    seeds: int = 5,
+    iterations: int = 4,
+) -> Study:
     base = TrainConfig(pretrain_iterations=0, online_iterations=iterations, eval_every=1)
     study = Study(folder, tasks, tuple(map(Arm.parse, methods)), tuple(range(seeds)), base, "test")
     study.write(["mental-accounts", "compare", "--task", *tasks])

@@ -1,0 +1,107 @@
+"""compare, reproduce and report from the command line: what they refuse, and what they print."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mental_accounts.cli import main
+from mental_accounts.commands import comparing
+from mental_accounts.study.plan import Study
+from tests.evidence.studies import write_study
+
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compare", "--task", "hoper-medium"], "there is no task 'hoper-medium'; did you mean hopper-medium"),
+        (["compare", "--methods", "odt", "ewa"], "there is no method 'ewa'; did you mean ewa-vq-odt"),
+        (["compare", "--methods"], "at least one of --methods"),
+        (["compare", "--seeds", "0"], "needs at least one seed, got --seeds 0"),
+        (["compare", "--set", "bta=3"], "no field 'bta' to set; did you mean beta"),
+        (["compare", "--set", "lr=-1"], "lr must be"),
+        (["compare", "--methods", "odt", "odt"], "method odt is given twice"),
+        (["compare", "--workers", "0"], "--workers must be at least 1"),
+        (["report", "nowhere"], "nowhere does not exist"),
+        (["report", "."], "there is no finished run"),
+        (["report"], "give the folder"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    errors = capsys.readouterr().err
+    assert message in errors
+    assert len(errors.strip().splitlines()) == 1
+    assert not list(tmp_path.glob("**/report.html"))
+
+
+def by_seed(task: str, method: str, seed: int, name: str, n: int) -> float:
+    return 1000.0 + 10 * seed + (100 + seed if method != "odt" else 0) + n
+
+
+def test_a_report_of_a_study_and_of_its_runs(tmp_path: Path, capsys: Captured) -> None:
+    study = write_study(tmp_path / "study", by_seed)
+    assert main(["report", str(tmp_path / "study")]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].startswith("hopper-medium: ewa-vq-odt helps. Last return +102 against odt")
+    assert shown[-1] == f"report: {tmp_path / 'study' / 'report.html'} (and report.md)"
+    assert main(["report", *[str(job.path) for job in study.jobs], "--out", str(tmp_path / "other")]) == 0
+    assert "ewa-vq-odt helps" in capsys.readouterr().out
+    assert (tmp_path / "other" / "report.html").is_file()
+    both = [str(tmp_path / "study")] * 2
+    assert main(["report", *both]) == 2
+
+
+def test_reproduce_prints_the_tables_and_draws_the_figure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """Everything but the training, which other tests do."""
+    asked: list[Study] = []
+
+    def run_study(study: Study, running: comparing.Running) -> dict[str, str]:
+        asked.append(study)
+        write_study(
+            study.folder, by_seed, tasks=study.tasks, methods=tuple(arm.label for arm in study.arms), seeds=3
+        )
+        return {"some run": "broke"}
+
+    monkeypatch.setattr(comparing, "run_study", run_study)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path / "cache"))
+    out = tmp_path / "paper"
+    assert main(["reproduce", "--scope", "window", "trajectory", "--out", str(out)]) == comparing.FAILED_RUNS
+    shown = capsys.readouterr().out
+    (study,) = asked
+    assert study.tasks == ("hopper-medium", "walker2d-medium-replay")
+    assert study.seeds == (1, 2, 3)
+    assert study.base.optimizer == "adamw"
+    assert len(study.arms) == 3
+    assert re.search(r"evaluation/return_mean_gm .*167\.1 .*82\.4 .*\+102\.9%", shown)
+    assert re.search(r"aug_traj/length .*357\.5 .*376\.8 .*-5\.1%", shown)
+    assert "1 runs failed and are left out: some run: broke" in shown
+    for kind in ("png", "svg", "pdf"):
+        assert (out / f"figure.{kind}").is_file()
+
+
+def test_downloaded_d4rl_data_are_preferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path))
+    (tmp_path / "d4rl").mkdir()
+    (tmp_path / "d4rl" / "hopper_medium-v2.hdf5").write_bytes(b"there")
+    asked: list[Study] = []
+
+    def run_study(study: Study, running: comparing.Running) -> dict[str, str]:
+        asked.append(study)
+        write_study(study.folder, by_seed, tasks=study.tasks, seeds=2)
+        return {}
+
+    monkeypatch.setattr(comparing, "run_study", run_study)
+    assert main(["reproduce", "--out", str(tmp_path / "out")]) == 0
+    assert asked[0].tasks == ("d4rl/hopper-medium-v2", "walker2d-medium-replay")
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "D4RL's own files" in text
+    assert "not D4RL's files" in text
