@@ -4,6 +4,7 @@ Reads results/paper and results/converged as `mental-accounts report` does, writ
 with intervals between the markers of README.md. A test holds the README to what this prints.
 """
 
+import math
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from mental_accounts.evidence.analysis import Analysis, analyse
 from mental_accounts.evidence.paper import paper_table_for
 from mental_accounts.evidence.report import write_report
 from mental_accounts.evidence.runs import Evidence, read_study
+from mental_accounts.evidence.statistics import Interval
 
 ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- results: made by results/make_readme.py -->", "<!-- end of results -->"
@@ -21,8 +23,11 @@ WORDS = {
 }
 
 
-def interval(low: float, high: float) -> str:
-    return f"[{low:+.0f}, {high:+.0f}]".replace("-", "−")
+def interval(found: Interval, *, signed: bool) -> str:
+    sign = "+" if signed else ""
+    if not (math.isfinite(found.low) and math.isfinite(found.high)):
+        return f"{found.estimate:{sign}.0f} (no interval)".replace("-", "−")
+    return f"{found.estimate:{sign}.0f} [{found.low:{sign}.0f}, {found.high:{sign}.0f}]".replace("-", "−")
 
 
 def section(name: str, evidence: Evidence, analysis: Analysis) -> str:
@@ -30,7 +35,7 @@ def section(name: str, evidence: Evidence, analysis: Analysis) -> str:
     hardware = evidence.made_by.get("hardware") or {}
     seeds = max(len(score.seeds) for part in analysis.tasks for score in part.scores)
     lines = [
-        f"**{WORDS[name]}**, built-in data, {seeds} seeds, {hardware.get('gpu', 'CPU')} "
+        f"**{WORDS[name]}**, built-in data, {seeds} {'seed' if seeds == 1 else 'seeds'}, {hardware.get('gpu', 'CPU')} "
         f"([report](results/{name}/report.md)):",
         "",
         "| task | method | last return [95%] | score | against odt [95%] | verdict |"
@@ -40,14 +45,13 @@ def section(name: str, evidence: Evidence, analysis: Analysis) -> str:
     for part in analysis.tasks:
         against = {found.method: found for found in part.comparisons}
         for score in part.scores:
-            mean, found = score.last_mean, against.get(score.method)
+            found = against.get(score.method)
             normalised = "–" if score.normalised is None else f"{score.normalised.estimate:.1f}"
-            row = f"| {part.task} | {score.method} | {mean.estimate:.0f} [{mean.low:.0f}, {mean.high:.0f}] | {normalised} |"
+            row = f"| {part.task} | {score.method} | {interval(score.last_mean, signed=False)} | {normalised} |"
             if found is None:
                 row += " | baseline |" + (" | |" if name == "paper" else "")
             else:
-                difference = f"{found.last.estimate:+.0f} {interval(found.last.low, found.last.high)}".replace("-", "−")
-                row += f" {difference} | {found.verdict} |"
+                row += f" {interval(found.last, signed=True)} | {found.verdict} |"
                 table = paper_table_for(part.task)
                 if name == "paper" and table is not None:
                     metric = found.rows[0]

@@ -65,9 +65,7 @@ def test_reproduce_prints_the_tables_and_draws_the_figure(
 
     def run_study(study: Study, running: comparing.Running) -> dict[str, str]:
         asked.append(study)
-        write_study(
-            study.folder, by_seed, tasks=study.tasks, methods=tuple(arm.label for arm in study.arms), seeds=3
-        )
+        write_study(study.folder, by_seed, tasks=study.tasks, methods=tuple(arm.label for arm in study.arms), seeds=3)
         return {"some run": "broke"}
 
     monkeypatch.setattr(comparing, "run_study", run_study)

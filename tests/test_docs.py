@@ -1,5 +1,6 @@
 """The documentation is true: its Python examples run, and its links lead somewhere."""
 
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -60,3 +61,13 @@ def headings(page: Path) -> set[str]:
     prose = ANY_BLOCK.sub("", page.read_text(encoding="utf-8"))
     titles = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_the_results_of_the_readme_are_made_from_their_files() -> None:
+    spec = importlib.util.spec_from_file_location("make_readme", ROOT / "results" / "make_readme.py")
+    assert spec is not None
+    assert spec.loader is not None
+    make_readme = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make_readme)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert make_readme.with_results(readme) == readme, "run `make results`"
