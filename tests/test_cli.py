@@ -41,7 +41,7 @@ def test_list_shows_what_is_here_beside_what_d4rl_published(tmp_path: Path, caps
         "D4RL's",
         "return",
     ]
-    assert len(lines) == 1 + 27 + 1
+    assert len(lines) == 1 + 29 + 1
     hopper = next(line for line in lines if line.startswith("hopper-medium "))
     assert hopper.split() == ["hopper-medium", "builtin", "Hopper-v5", "1422", "±", "379"]
     mine = lines[-1].split()

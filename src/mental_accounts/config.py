@@ -9,7 +9,7 @@ from typing import Any, Literal, Self, TypeVar, get_args, get_origin, get_type_h
 from mental_accounts.accounts.checks import check_count, check_number, check_positive
 
 Method = Literal["dt", "odt", "ewa-vq-odt"]
-CodebookKind = Literal["grid", "algorithm2", "product", "kmeans"]
+CodebookKind = Literal["grid", "algorithm2", "product", "hierarchical", "kmeans"]
 Config = TypeVar("Config")
 
 
@@ -64,6 +64,14 @@ class AccountsConfig:
     k-means centres. None: every cell of the grid."""
     groups: int = 2
     """Groups of dimensions, each with a grid and accounts of its own (product)."""
+    coarse_bins: int = 2
+    """Grid points per dimension of the coarse grid, beside the fine one of `bins` (hierarchical)."""
+    soft_codes: int = 1
+    """An action is entered under so many of the nearest codes, by weights that add up to 1. 1: the paper's routing."""
+    soft_width: float = 0.5
+    """The width of those weights: a Gaussian of the distance to a code's centre, in units of [-1, 1]."""
+    state_codes: int = 1
+    """Accounts for each of so many clusters of states, fitted on data: codes of state × action. 1: of actions alone."""
     rule: Literal["ewa", "canonical"] = "ewa"
     """The paper's update, or the one of Camerer and Ho (1999)."""
     phi: float = 0.05
@@ -76,24 +84,43 @@ class AccountsConfig:
     """How rewards become payoffs, by the offline data's mean and standard deviation. The paper ran raw rewards."""
     reward_clip: float | None = 1.0
     """R: payoffs are clipped to ±R, so that no balance exceeds δR/φ. None: no clip (the paper)."""
+    credit: Literal["reward", "advantage"] = "reward"
+    """What is posted: the reward, or what it is more than a baseline, learned on the data, expects in that state."""
     account_scope: Literal["trajectory", "window"] = "trajectory"
     """trajectory: balances last the whole episode. window: they start at zero in every context (the authors' code)."""
     read: Literal["then", "now"] = "then"
     """then: a column shows the balance right after its action (Eq. 10). now: the balance at the row's own time."""
+    normalised: bool = False
+    """Whether attractions are divided by δ/φ before they are read: then they are averages of recent payoffs, in ±R."""
+    ledger_input: Literal["none", "state", "token"] = "none"
+    """Whether the policy reads all balances as they stand before it acts: by a linear map added to the state token, or
+    as one more token a step. The bias is there beside it, unless β is 0."""
     beta: float = 0.05
     """β: the scale of the attention bias, or its initial value where it is learned."""
     beta_learned: bool = False
     """Whether β is a parameter."""
-    beta_per: Literal["model", "layer", "head", "layer-head"] = "model"
-    """One β for all, or one per layer, per head, or per layer and head."""
+    beta_per: Literal["model", "layer", "head", "layer-head", "token"] = "model"
+    """One β for all, or one per layer, per head, per layer and head; or per token, by a learned linear map of it."""
     bias_clip: float | None = None
     """ε: the bias is clipped to ±ε, which bounds the drift of attention by tanh(ε/2). None: no clip."""
 
     def __post_init__(self) -> None:
-        for name in ("codebook", "rule", "reward_transform", "account_scope", "read", "beta_per"):
+        for name in _ACCOUNT_CHOICES:
             _choice(self, name)
-        check_count("bins", self.bins, 2)
-        check_count("groups", self.groups, 1)
+        for name, least in (("bins", 2), ("groups", 1), ("coarse_bins", 2), ("soft_codes", 1), ("state_codes", 1)):
+            check_count(name, getattr(self, name), least)
+        check_positive("soft_width", self.soft_width)
+        if self.codebook == "hierarchical" and self.coarse_bins >= self.bins:
+            raise ValueError(f"coarse_bins must be below bins = {self.bins}, got {self.coarse_bins}")
+        if self.soft_codes > 1 and self.codebook in ("product", "hierarchical"):
+            raise ValueError(
+                f"soft_codes must be 1 with codebook {self.codebook!r}, whose actions have several codes already, "
+                f"got {self.soft_codes}"
+            )
+        if self.soft_codes > 1 and self.read == "now":
+            raise ValueError("soft_codes > 1 cannot be read 'now': a row would need every code's balance; use 'then'")
+        if self.beta_per == "token" and not self.beta_learned:
+            raise ValueError("beta_per 'token' is a learned map of the token; set beta_learned too")
         if self.num_codes is not None:
             check_count("num_codes", self.num_codes, 1)
         elif self.codebook in ("algorithm2", "kmeans"):
@@ -105,6 +132,11 @@ class AccountsConfig:
         for name in ("reward_clip", "bias_clip"):
             if getattr(self, name) is not None:
                 check_positive(name, getattr(self, name))
+
+
+_ACCOUNT_CHOICES = (
+    "codebook", "rule", "reward_transform", "credit", "account_scope", "read", "ledger_input", "beta_per",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,11 +212,23 @@ class PolicyConfig(ModelConfig):
         _choice(self, "method")
         check_count("state_dim", self.state_dim, 1)
         super().__post_init__()
+        if self.has_accounts and self.accounts.soft_codes > 1 and self.action.is_discrete:
+            raise ValueError("accounts.soft_codes must be 1 for discrete actions: they have no distance to each other")
 
     @property
     def has_accounts(self) -> bool:
         """Whether the policy keeps mental accounts."""
         return self.method == "ewa-vq-odt"
+
+    @property
+    def reads_ledger(self) -> bool:
+        """Whether all balances are an input."""
+        return self.has_accounts and self.accounts.ledger_input != "none"
+
+    @property
+    def tokens_per_step(self) -> int:
+        """(return, state, action), or (return, ledger, state, action)."""
+        return 4 if self.has_accounts and self.accounts.ledger_input == "token" else 3
 
     @property
     def acting_context(self) -> int:
@@ -278,6 +322,11 @@ class TrainConfig:
             _choice(self, name)
         if self.task is None and self.env_id is None:
             raise ValueError("give a task or an env_id: there is nothing to learn from otherwise")
+        if self.method != "ewa-vq-odt" and self.model.accounts.ledger_input != "none":
+            raise ValueError(
+                f"method {self.method} keeps no accounts, so there is no ledger to read; set accounts.ledger_input to "
+                "'none', or method to ewa-vq-odt"
+            )
         for name, least in _LEAST.items():
             check_count(name, getattr(self, name), least)
         for name in ("lr", "grad_clip", "initial_lambda", "lambda_lr"):

@@ -4,7 +4,7 @@ from typing import Literal
 
 from mental_accounts.config import AccountsConfig, ModelConfig, TrainConfig
 
-PresetName = Literal["quick", "paper", "odt", "converged"]
+PresetName = Literal["quick", "paper", "odt", "converged", "hidden"]
 
 PRESETS: dict[PresetName, TrainConfig] = {
     "quick": TrainConfig(
@@ -43,6 +43,19 @@ PRESETS: dict[PresetName, TrainConfig] = {
         updates_per_iteration=100,
         eval_every=5,
     ),
+    "hidden": TrainConfig(
+        task="hidden-arm",
+        model=ModelConfig(hidden=64, layers=3, heads=4, context_length=5, dropout=0.0, order_embedding=True),
+        lr=1e-3,
+        warmup_updates=200,
+        batch_size=64,
+        pretrain_iterations=4,
+        updates_per_pretrain_iteration=1_000,
+        pretrain_eval_every=4,
+        online_iterations=0,
+        eval_episodes=300,
+    ),
 }
 """Starting points. quick: small, the first command's. paper: the paper's quick-run protocol. odt: ODT's full protocol.
-converged: a budget and a learning rate at which the policy really converges."""
+converged: a budget and a learning rate at which the policy really converges. hidden:
+for tasks with a hidden context, offline."""

@@ -119,3 +119,19 @@ def test_bad_imports_leave_nothing(
     with pytest.raises((DataError, FileNotFoundError), match=message):
         import_data(source, name)
     assert not list(cache.rglob("*.*"))
+
+
+def test_tasks_with_a_hidden_context_are_played_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path))
+    for name, discrete in (("hidden-arm", False), ("drifting-bandit", True)):
+        task, store = load_task(name, 1000, seed=3)
+        assert store.steps == 1000
+        assert store.discrete == discrete
+        assert task.random_return is not None
+        _, again = load_task(name, 1000, seed=3)
+        assert torch.equal(store.actions, again.actions)
+        _, other = load_task(name, 1000, seed=4)
+        assert not torch.equal(store.rewards, other.rewards)
+    assert len(list((tmp_path / "hidden").iterdir())) == 4
+    with pytest.raises(DataError, match="at least 1 step"):
+        load_task("hidden-arm", 0)

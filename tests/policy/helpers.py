@@ -30,8 +30,9 @@ def make_policy(config: PolicyConfig, seed: int = 0, dtype: torch.dtype = torch.
     """A policy with weights large enough that everything in it matters."""
     torch.manual_seed(seed)
     policy = DecisionTransformer(config)
-    if policy.accounts is not None and config.accounts.codebook == "kmeans" and not config.action.is_discrete:
-        policy.accounts.codebook.centers.uniform_(-1, 1)
+    if policy.accounts is not None:
+        actions = policy.actions.to_unit(random_actions(config, 60))
+        policy.accounts.fit(actions, torch.randn(60), 0, torch.randn(60, config.state_dim))
     with torch.no_grad():
         for parameter in policy.parameters():
             if parameter.ndim > 1:
@@ -63,11 +64,30 @@ def make_window(
     }
     for n, pad in enumerate(padding or []):
         window["mask"][n, :pad] = False
-    rewards = torch.randn(B, K)
-    if policy.accounts is not None:
-        window["codes"] = policy.accounts.codebook.route(policy.actions.to_unit(window["actions"]))
-        window["attractions"] = policy.accounts.trace(window["codes"], rewards, window["mask"])
-    return window
+    return window | account_inputs(policy, window, torch.randn(B, K))
+
+
+def account_inputs(
+    policy: DecisionTransformer, window: dict[str, torch.Tensor], rewards: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """What a policy reads of its accounts, which begin with the window; all balances by posting step after step."""
+    accounts = policy.accounts
+    if accounts is None:
+        return {}
+    mask, states = window.get("mask", torch.ones_like(rewards, dtype=torch.bool)), window["observations"]
+    entry = accounts.enter(policy.actions.to_unit(window["actions"]), states)
+    payoffs = accounts.payoffs(rewards, states)
+    found = {"codes": entry.codes, "attractions": accounts.trace_entries(entry, payoffs, mask)}
+    if entry.weights is not None:
+        found["weights"] = entry.weights
+    if policy.config.reads_ledger:
+        ledger, before = accounts.ledger(len(rewards), rewards.device), []
+        for t in range(rewards.shape[1]):
+            before.append(ledger.attractions.masked_fill(~mask[:, t, None], 0.0))
+            weights = None if entry.weights is None else entry.weights[:, t]
+            ledger.post(entry.codes[:, t], payoffs[:, t], active=mask[:, t], weights=weights)
+        found["ledgers"] = torch.stack(before, dim=1)
+    return found
 
 
 def numbers(distribution: object) -> torch.Tensor:

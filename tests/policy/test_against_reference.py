@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from mental_accounts.policy import DecisionTransformer
 
 from . import reference
-from .helpers import BOX, DISCRETE, make_policy, make_window, tiny
+from .helpers import BOX, DISCRETE, make_policy, make_window, numbers, tiny
 
 
 @st.composite
@@ -113,3 +113,41 @@ def test_attention_to_the_biased_columns_follows_the_bias() -> None:
     before, after = policy(**window).mean, policy(**changed).mean
     assert torch.allclose(before[0, 4], after[0, 4], atol=1e-6)
     assert bool(torch.isfinite(before).all())
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"ledger_input": "state"}, {"ledger_input": "token"}, {"soft_codes": 2}, {"state_codes": 2},
+        {"credit": "advantage"}, {"beta_per": "token", "beta_learned": True}, {"codebook": "hierarchical"},
+    ],
+)  # fmt: skip
+def test_options_leave_the_initial_weights_of_everything_else_alone(option: dict[str, object]) -> None:
+    policies = []
+    for accounts in ({}, option):
+        torch.manual_seed(3)
+        policies.append(DecisionTransformer(tiny(accounts)).state_dict())
+    plain, more = policies
+    for name, value in plain.items():
+        if not name.startswith("accounts."):
+            assert torch.equal(value, more[name]), name
+    added = {name for name in more if name not in plain and not name.startswith("accounts.")}
+    expected = {"embed_ledger.weight", "embed_ledger.bias"} if "ledger_input" in option else set()
+    assert added == expected
+
+
+def test_beta_per_token_begins_as_one_beta() -> None:
+    torch.manual_seed(0)
+    one = DecisionTransformer(tiny({"beta": 0.6, "beta_learned": True})).eval()
+    torch.manual_seed(0)
+    other = DecisionTransformer(tiny({"beta": 0.6, "beta_learned": True, "beta_per": "token"})).eval()
+    window = make_window(one, B=2, K=6)
+    torch.testing.assert_close(numbers(one(**window)), numbers(other(**window)))
+
+
+def test_gradients_reach_the_ledger_map_and_the_map_of_tokens() -> None:
+    policy = make_policy(tiny({"ledger_input": "state", "beta_per": "token", "beta_learned": True})).train()
+    numbers(policy(**make_window(policy, B=3, K=6))).square().sum().backward()
+    for parameter in (policy.embed_ledger.weight, policy.accounts.token_scale.weight, policy.accounts.scale.beta):
+        assert parameter.grad is not None
+        assert parameter.grad.abs().sum() > 0

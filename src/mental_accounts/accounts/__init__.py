@@ -11,11 +11,13 @@ from mental_accounts.accounts.bias import (
     range_drift_bound,
     spread_columns,
 )
+from mental_accounts.accounts.bookkeeping import Bookkeeping, Entry, StateBaseline, StateCodes
 from mental_accounts.accounts.checks import check_codes, check_finite
 from mental_accounts.accounts.codebooks import (
     Codebook,
     DiscreteCodebook,
     GridCodebook,
+    HierarchicalCodebook,
     KMeansCodebook,
     ProductCodebook,
     codebook_from_spec,
@@ -26,15 +28,20 @@ from mental_accounts.accounts.rewards import RewardTransform
 __all__ = [
     "EWA",
     "BiasScale",
+    "Bookkeeping",
     "CanonicalEWA",
     "CanonicalLedger",
     "Codebook",
     "DiscreteCodebook",
+    "Entry",
     "GridCodebook",
+    "HierarchicalCodebook",
     "KMeansCodebook",
     "Ledger",
     "ProductCodebook",
     "RewardTransform",
+    "StateBaseline",
+    "StateCodes",
     "UpdateRule",
     "attention_drift",
     "check_codes",

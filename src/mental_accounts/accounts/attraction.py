@@ -50,6 +50,19 @@ class EWA:
         """δ by its meaning."""
         return self.delta
 
+    def entered(self, payoffs: Tensor) -> Tensor:
+        """What a payoff adds to the decayed sum of its account: δ r̃."""
+        return payoffs * self.delta
+
+    def balances_of(self, sums: Tensor, n: Tensor) -> Tensor:
+        """Attractions of decayed sums (..., num_codes) after n (...,) steps: the sums themselves."""
+        return sums
+
+    @property
+    def unit(self) -> float:
+        """The largest attraction where payoffs reach 1, δ/φ: attractions over it are averages of recent payoffs."""
+        return self.delta / self.phi if self.delta else 1.0
+
     @without_autocast
     def trace(
         self,
@@ -60,6 +73,7 @@ class EWA:
         lengths: Tensor | None = None,
         start: Ledger | Tensor | None = None,
         num_codes: int | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """The attraction of each step's own code, right after its reward was posted (Algorithm 1).
 
@@ -67,9 +81,10 @@ class EWA:
         (..., T, G), (..., T) -> (..., T, G). Ragged trajectories are padded: on either side with `mask` (..., T), True
         where a step is there, or at the end with `lengths` (...,). Padded steps neither decay nor earn, and read 0.
         `start` holds the balances before the first step, (..., num_codes). `num_codes` only spares a look at the codes.
+        `weights` (the shape of codes) are the shares of the reward that several codes get; all of it without.
         """
-        steps = checked_steps(codes, rewards, mask, lengths, num_codes)
-        attractions = trace_posts(steps, steps.payoffs * self.delta, self.phi, num_codes)
+        steps = checked_steps(codes, rewards, mask, lengths, num_codes, weights)
+        attractions = trace_posts(steps, steps.posts(self.entered(steps.payoffs)), self.phi, num_codes)
         balances = start_balances(start, steps, num_codes)
         if balances is not None:
             attractions = attractions + read_start(balances, steps, self.phi)
@@ -101,7 +116,7 @@ class EWA:
         A_j(t) = (1 - φ)^t A_j(0) + δ Σ_τ (1 - φ)^(t-τ) r̃_τ 1{j = j_τ}.
         """
         steps = checked_steps(codes, rewards, mask, lengths, num_codes)
-        sums = final_sums(steps, steps.payoffs * self.delta, self.phi, num_codes)
+        sums = final_sums(steps, steps.posts(self.entered(steps.payoffs)), self.phi, num_codes)
         balances = start_balances(start, steps, num_codes)
         if balances is not None:
             sums = sums + balances * (1.0 - self.phi) ** steps.n[:, -1:]
@@ -161,12 +176,15 @@ class CanonicalEWA:
         lengths: Tensor | None = None,
         start: Ledger | Tensor | None = None,
         num_codes: int | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """As `EWA.trace`; `foregone` (..., T, num_codes) are the payoffs of all actions at every step."""
         num_codes = num_codes if foregone is None else foregone.shape[-1]
-        steps = checked_steps(codes, rewards, mask, lengths, num_codes)
+        if foregone is not None and weights is not None:
+            raise ValueError("give foregone payoffs or weights of codes, not both")
+        steps = checked_steps(codes, rewards, mask, lengths, num_codes, weights)
         if foregone is None:
-            sums = trace_posts(steps, steps.payoffs, self.phi, num_codes)
+            sums = trace_posts(steps, steps.posts(steps.payoffs), self.phi, num_codes)
         else:
             sums = trace_credits(steps, self._credits(steps, foregone, rewards), self.phi)
         balances, initial = self._start(start, steps, num_codes)
@@ -201,7 +219,7 @@ class CanonicalEWA:
         """All balances after the last step, (..., num_codes): decayed sums of what was entered, over N."""
         steps = checked_steps(codes, rewards, mask, lengths, num_codes)
         if foregone is None:
-            sums = final_sums(steps, steps.payoffs, self.phi, num_codes)
+            sums = final_sums(steps, steps.posts(steps.payoffs), self.phi, num_codes)
         else:
             age = (steps.n[:, -1:] - steps.n).unsqueeze(-1)
             sums = (self._credits(steps, foregone, rewards) * (1.0 - self.phi) ** age).sum(dim=1)
@@ -222,6 +240,20 @@ class CanonicalEWA:
         experience = self._experience(n, self.initial_experience).expand(codes.shape)
         decaying = EWA(self.phi).read_now(codes, full_precision(trace) * experience)
         return decaying / experience.unsqueeze(-1)
+
+    def entered(self, payoffs: Tensor) -> Tensor:
+        """What a payoff adds to the decayed sum of its account: all of it."""
+        return payoffs
+
+    def balances_of(self, sums: Tensor, n: Tensor) -> Tensor:
+        """Attractions of decayed sums (..., num_codes) after n (...,) steps: the sums over N(n); 0 where N is."""
+        experience = self._experience(n.to(sums.dtype), self.initial_experience).unsqueeze(-1)
+        return torch.where(experience > 0, sums / experience, 0.0)
+
+    @property
+    def unit(self) -> float:
+        """The canonical rule averages already, where ρ = φ."""
+        return 1.0
 
     def _experience(self, n: Tensor, initial: Tensor | float) -> Tensor:
         """N after n steps, in closed form."""

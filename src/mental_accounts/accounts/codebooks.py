@@ -6,7 +6,7 @@ lookup where a table fits, never synchronises a GPU and can be captured in a CUD
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import ClassVar, Self
 
@@ -132,7 +132,7 @@ class GridCodebook(Codebook):
         if self.num_codes < self.cells and self._table is None:
             points = torch.bucketize(actions.contiguous(), borders, out_int32=True)
             codes = torch.arange(self.num_codes, device=actions.device)
-            return _nearest(points.float(), _digits(codes, self.dim, self.bins))
+            return nearest_center(points.float(), _digits(codes, self.dim, self.bins))
         cell = torch.bucketize(actions[..., -1].contiguous(), borders)  # (...)
         for d in range(self.dim - 2, -1, -1):
             cell = cell * self.bins + torch.bucketize(actions[..., d].contiguous(), borders)
@@ -200,6 +200,36 @@ class ProductCodebook(Codebook):
         return {"kind": self.kind, "dim": self.dim, "groups": self.groups, "bins": self.bins}
 
 
+class HierarchicalCodebook(Codebook):
+    """Coarse and fine grids together: an action has one code in each, and an account under each.
+
+    `levels` are the points per dimension of every grid, the coarsest first. Coarse accounts learn fast, fine ones tell
+    actions apart. Codes of level l begin after those of the levels before it.
+    """
+
+    kind = "hierarchical"
+
+    def __init__(self, dim: int, levels: Sequence[int] = (2, 3)) -> None:
+        super().__init__()
+        if len(levels) < 2 or list(levels) != sorted(set(levels)):
+            raise ValueError(f"levels must be two or more rising numbers of bins, got {tuple(levels)}")
+        self.dim, self.levels = dim, tuple(levels)
+        self.grids = nn.ModuleList(GridCodebook(dim, bins) for bins in levels)
+        sizes = [bins**dim for bins in levels]
+        self.num_codes, self.code_shape = sum(sizes), (len(levels),)
+        centers = [grid.centers for grid in self.grids if isinstance(grid, GridCodebook)]
+        known = [part for part in centers if part is not None]
+        self.register_buffer("centers", torch.cat(known) if len(known) == len(levels) else None)
+        self.begins = [sum(sizes[:level]) for level in range(len(levels))]
+
+    def route(self, actions: Tensor) -> Tensor:
+        """The code of every level: (..., dim) -> (..., levels) int64."""
+        return torch.stack([grid(actions) + begin for grid, begin in zip(self.grids, self.begins, strict=True)], dim=-1)
+
+    def spec(self) -> dict[str, object]:
+        return {"kind": self.kind, "dim": self.dim, "levels": list(self.levels)}
+
+
 class KMeansCodebook(Codebook):
     """Codes placed where the data are: an action belongs to the nearest centre."""
 
@@ -224,32 +254,13 @@ class KMeansCodebook(Codebook):
     @classmethod
     def fit(cls, actions: Tensor, num_codes: int, seed: int = 0, restarts: int = 4) -> Self:
         """Fit on actions (..., dim) by Lloyd's algorithm from k-means++ starts; the best of `restarts`, by seed."""
-        from scipy.cluster.vq import ClusterError, kmeans2, vq  # slow to import, and few need it
-
         check_count("num_codes", num_codes, 1)
         check_count("restarts", restarts, 1)
         if not isinstance(actions, Tensor) or not actions.is_floating_point() or actions.ndim < 2:
             raise ValueError(f"actions must be a floating-point tensor (..., dim), got {_shape(actions)}")
         check_finite("actions", actions)
-        points = actions.detach().reshape(-1, actions.shape[-1]).clamp(-1, 1).double().cpu()
-        distinct = torch.unique(points, dim=0)
-        if len(distinct) < num_codes:
-            raise ValueError(
-                f"num_codes must be at most the number of distinct actions, {len(distinct)}, got {num_codes}"
-            )
-        best, least = distinct[:num_codes].numpy(), math.inf
-        if len(distinct) > num_codes:
-            for restart in range(restarts):
-                try:
-                    fitted, _ = kmeans2(
-                        points.numpy(), num_codes, iter=50, minit="++", missing="raise", rng=seed + restart
-                    )
-                except ClusterError:  # a centre lost all its points: another start
-                    continue
-                error = float((vq(points.numpy(), fitted)[1] ** 2).mean())
-                if error < least:
-                    best, least = fitted, error
-        return cls(torch.from_numpy(best))
+        points = actions.detach().reshape(-1, actions.shape[-1]).clamp(-1, 1)
+        return cls(fit_centers(points, num_codes, seed, "actions", restarts))
 
     def route(self, actions: Tensor) -> Tensor:
         """The nearest centre's code: (..., dim) -> (...) int64."""
@@ -257,7 +268,7 @@ class KMeansCodebook(Codebook):
         if looking_is_free(self.centers) and not bool(torch.isfinite(self.centers[0, 0])):
             raise ValueError("this k-means codebook has no centres yet: fit it on data first")
         actions = self._checked(actions).clamp(-1, 1)
-        return _nearest(actions, self.centers.to(actions.dtype))
+        return nearest_center(actions, self.centers.to(actions.dtype))
 
     def spec(self) -> dict[str, object]:
         assert self.centers is not None
@@ -297,6 +308,7 @@ def codebook_from_spec(spec: dict[str, object]) -> Codebook:
         "grid": GridCodebook,
         "algorithm2": GridCodebook.algorithm2,
         "product": ProductCodebook,
+        "hierarchical": HierarchicalCodebook,
         "discrete": DiscreteCodebook,
     }
     if spec.get("kind") not in makers:
@@ -327,10 +339,31 @@ def _digits(codes: Tensor, dim: int, bins: int) -> Tensor:
 def _grid_table(dim: int, bins: int, num_codes: int) -> Tensor:
     """Algorithm 2's T: the code nearest to each cell's grid point, (bins**dim,). Built once, and shared."""
     points = _digits(torch.arange(bins**dim), dim, bins)
-    return _nearest(points, points[:num_codes])
+    return nearest_center(points, points[:num_codes])
 
 
-def _nearest(points: Tensor, centers: Tensor) -> Tensor:
+def fit_centers(points: Tensor, count: int, seed: int, what: str, restarts: int = 4) -> Tensor:
+    """Lloyd's algorithm from k-means++ starts, the best of `restarts`: (n, dim) -> (count, dim) float64 on the CPU."""
+    from scipy.cluster.vq import ClusterError, kmeans2, vq  # slow to import, and few need it
+
+    points = points.detach().double().cpu()
+    distinct = torch.unique(points, dim=0)
+    if len(distinct) < count:
+        raise ValueError(f"num_codes must be at most the number of distinct {what}, {len(distinct)}, got {count}")
+    best, least = distinct[:count].numpy(), math.inf
+    if len(distinct) > count:
+        for restart in range(restarts):
+            try:
+                fitted, _ = kmeans2(points.numpy(), count, iter=50, minit="++", missing="raise", rng=seed + restart)
+            except ClusterError:  # a centre lost all its points: another start
+                continue
+            error = float((vq(points.numpy(), fitted)[1] ** 2).mean())
+            if error < least:
+                best, least = fitted, error
+    return torch.from_numpy(best)
+
+
+def nearest_center(points: Tensor, centers: Tensor) -> Tensor:
     """Index of the nearest centre, the lowest on a tie: (..., dim), (codes, dim) -> (...); memory bounded by chunks."""
     flat = points.reshape(-1, points.shape[-1])  # (n, dim)
     chunk = max(1, _SEARCH_ELEMENTS // len(centers))

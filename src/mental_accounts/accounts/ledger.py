@@ -37,12 +37,15 @@ class Ledger(FullPrecisionModule):
         self.register_buffer("attractions", torch.zeros(*batch_shape, num_codes, device=device, dtype=dtype))
 
     @torch.no_grad()
-    def post(self, codes: Tensor, rewards: Tensor, active: Tensor | None = None) -> Tensor:
+    def post(
+        self, codes: Tensor, rewards: Tensor, active: Tensor | None = None, weights: Tensor | None = None
+    ) -> Tensor:
         """Decay every account, enter each actor's reward in the account of its code, and return that account.
 
         codes, rewards: batch_shape -> batch_shape. With several codes per action (a product codebook) codes have one
         more dimension, and so has the result. Where `active` (batch_shape, bool) is False nothing happens: an actor
-        whose episode is over neither decays nor earns, and what is returned for it is 0.
+        whose episode is over neither decays nor earns, and what is returned for it is 0. `weights` (the shape of codes)
+        are the shares of the reward that several codes get; all of it without.
         """
         index, payoffs = self._checked(codes, rewards, active)
         if active is None:
@@ -50,7 +53,7 @@ class Ledger(FullPrecisionModule):
         else:
             retained = torch.where(active, self.attractions.new_full((), self.retention), 1.0)
             self.attractions.mul_(retained.unsqueeze(-1))
-        self.attractions.scatter_add_(-1, index, payoffs.mul(self.chosen_weight).unsqueeze(-1).expand_as(index))
+        self.attractions.scatter_add_(-1, index, self._shares(payoffs.mul(self.chosen_weight), index, weights))
         return self._balances(index, active, codes.shape)
 
     @torch.no_grad()
@@ -64,6 +67,12 @@ class Ledger(FullPrecisionModule):
 
     def extra_repr(self) -> str:
         return f"num_codes={self.num_codes}, batch_shape={self.batch_shape}"
+
+    @staticmethod
+    def _shares(payoffs: Tensor, index: Tensor, weights: Tensor | None) -> Tensor:
+        """What is entered under each code, the shape of index."""
+        entered = payoffs.unsqueeze(-1).expand_as(index)
+        return entered if weights is None else entered * weights.to(payoffs.dtype).reshape(index.shape)
 
     def _balances(self, index: Tensor, active: Tensor | None, shape: torch.Size) -> Tensor:
         balances = self.attractions.gather(-1, index)
@@ -124,14 +133,19 @@ class CanonicalLedger(Ledger):
 
     @torch.no_grad()
     def post(
-        self, codes: Tensor, rewards: Tensor, active: Tensor | None = None, foregone: Tensor | None = None
+        self,
+        codes: Tensor,
+        rewards: Tensor,
+        active: Tensor | None = None,
+        weights: Tensor | None = None,
+        foregone: Tensor | None = None,
     ) -> Tensor:
         """As `Ledger.post`; `foregone` (*batch_shape, num_codes) holds the payoffs of all actions.
 
         The chosen action's own payoff is its reward, whatever `foregone` says of it.
         """
         index, payoffs = self._checked(codes, rewards, active)
-        payoffs = payoffs.unsqueeze(-1).expand_as(index)
+        payoffs = self._shares(payoffs, index, weights)
         if foregone is None:
             credit = torch.zeros_like(self.attractions).scatter_add(-1, index, payoffs)
         else:

@@ -26,6 +26,14 @@ class Steps(NamedTuple):
     payoffs: Tensor  # (B, T); 0 where padded
     present: Tensor | None  # (B, T) bool
     n: Tensor  # (B, T) or (1, T)
+    weights: Tensor | None = (
+        None  # (B, T, G): the share of a payoff that each of the step's codes gets; None: all of it
+    )
+
+    def posts(self, payoffs: Tensor) -> Tensor:
+        """What is entered under each code, (B, T, G), of payoffs (B, T)."""
+        entered = payoffs.unsqueeze(-1).expand(self.codes.shape)
+        return entered if self.weights is None else entered * self.weights
 
     def unflatten(self, values: Tensor, like: Tensor) -> Tensor:
         """(B, T, G) -> the shape of the caller's codes, zero where padded."""
@@ -35,7 +43,12 @@ class Steps(NamedTuple):
 
 
 def checked_steps(
-    codes: Tensor, rewards: Tensor, mask: Tensor | None, lengths: Tensor | None, num_codes: int | None
+    codes: Tensor,
+    rewards: Tensor,
+    mask: Tensor | None,
+    lengths: Tensor | None,
+    num_codes: int | None,
+    weights: Tensor | None = None,
 ) -> Steps:
     """Refuse what cannot be traced; flatten the batch; neutralise padding."""
     if not isinstance(rewards, Tensor):
@@ -64,7 +77,11 @@ def checked_steps(
         check_finite("rewards", payoffs.reshape(rewards.shape))
         most = num_codes if num_codes is not None else torch.iinfo(torch.int64).max
         check_codes(flat.reshape(codes.shape), most)
-    return Steps(flat, payoffs, present, n.to(payoffs.dtype))
+    if weights is not None:
+        if weights.shape != codes.shape:
+            raise ValueError(f"weights must have the shape of codes, {tuple(codes.shape)}, got {tuple(weights.shape)}")
+        weights = weights.to(payoffs.dtype).reshape(flat.shape)
+    return Steps(flat, payoffs, present, n.to(payoffs.dtype), weights)
 
 
 def _presence(rewards: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor | None:
@@ -116,19 +133,18 @@ def read_start(balances: Tensor, steps: Steps, phi: float) -> Tensor:
 
 
 def trace_posts(steps: Steps, posts: Tensor, phi: float, num_codes: int | None) -> Tensor:
-    """Decayed sums of what was posted to each step's own codes, (B, T, G); a post is entered under all its codes."""
+    """Decayed sums of what was posted to each step's own codes: posts (B, T, G) -> (B, T, G)."""
     B, T, G = steps.codes.shape
     size = min(CHUNK_STEPS, T)
     decay = _decay(size, phi, posts).repeat_interleave(G, 0).repeat_interleave(G, 1)  # (C·G, C·G)
     carry: Tensor | None = None
-    accounts = steps.codes.reshape(B, T * G)
+    accounts, payoffs = steps.codes.reshape(B, T * G), posts.reshape(B, T * G)
     if size < T:
         if num_codes is None and looking_is_free(accounts) and B:
             num_codes = int(accounts.max()) + 1
         if num_codes is None or num_codes > T * G:  # no more accounts than posts: memory stays O(steps)
             accounts, num_codes = _first_seen(accounts), T * G
-        carry = posts.new_zeros(B, num_codes)
-    payoffs = posts.repeat_interleave(G, 1)  # (B, T·G)
+        carry = payoffs.new_zeros(B, num_codes)
     traced = []
     for first in range(0, T * G, size * G):
         code = accounts[:, first : first + size * G]  # (B, n)
@@ -159,10 +175,38 @@ def trace_credits(steps: Steps, credits: Tensor, phi: float) -> Tensor:
 
 
 def final_sums(steps: Steps, posts: Tensor, phi: float, num_codes: int) -> Tensor:
-    """Decayed sums of what was posted to every account, after the last step: (B, num_codes)."""
-    aged = posts * (1.0 - phi) ** (steps.n[:, -1:] - steps.n)  # (B, T)
+    """Decayed sums of what was posted, (B, T, G), to every account, after the last step: (B, num_codes)."""
+    aged = posts * ((1.0 - phi) ** (steps.n[:, -1:] - steps.n)).unsqueeze(-1)
     sums = posts.new_zeros(posts.shape[0], num_codes)
-    return sums.scatter_add(-1, steps.codes.flatten(1), aged.repeat_interleave(steps.codes.shape[-1], 1))
+    return sums.scatter_add(-1, steps.codes.flatten(1), aged.flatten(1))
+
+
+def sums_before(start: Tensor, codes: Tensor, posts: Tensor, place: Tensor, phi: float) -> Tensor:
+    """All decayed sums before some steps of a run of L steps: (B, K, num_codes).
+
+    start (B, num_codes): the sums before the run. codes, posts (B, L, G), posts 0 where there is no step. place (B, K):
+    how many steps of the run come before each step that is asked for.
+    """
+    L = codes.shape[1]
+    age = place.unsqueeze(-1) - 1 - torch.arange(L, device=codes.device)  # (B, K, L)
+    weights = torch.where(age >= 0, (1.0 - phi) ** age.clamp(min=0).to(start.dtype), 0.0)
+    entered = start.new_zeros(*codes.shape[:2], start.shape[-1]).scatter_add(-1, codes, posts)  # (B, L, num_codes)
+    kept = (1.0 - phi) ** place.to(start.dtype)
+    return weights @ entered + start.unsqueeze(1) * kept.unsqueeze(-1)
+
+
+def block_sums(codes: Tensor, posts: Tensor, phi: float, num_codes: int, block: int) -> Tensor:
+    """All decayed sums before every `block`-th step: codes, posts (B, T, G) -> (B, T / block, num_codes).
+
+    T is a multiple of `block`. The first entry is zero.
+    """
+    B, T, _ = codes.shape
+    age = torch.arange(block - 1, -1, -1, device=codes.device, dtype=posts.dtype)
+    aged = posts * ((1.0 - phi) ** age).repeat(T // block).view(1, T, 1)
+    sums = [posts.new_zeros(B, num_codes)]
+    for code, post in zip(codes.split(block, 1), aged.split(block, 1), strict=True):
+        sums.append((sums[-1] * (1.0 - phi) ** block).scatter_add(-1, code.flatten(1), post.flatten(1)))
+    return torch.stack(sums[:-1], dim=1)
 
 
 def _decay(size: int, phi: float, like: Tensor) -> Tensor:

@@ -1,4 +1,9 @@
-"""Trajectories -> codes and attractions: each trajectory is routed and traced once, in padded groups of like length."""
+"""Trajectories -> codes and attractions: each trajectory is routed and traced once, in padded groups of like length.
+
+Where windows shall know all balances (steps × codes numbers, far too many to keep), a snapshot of them is kept at the
+beginning of every block of steps, a part of it with each step of the block: it moves with its steps. A window's own
+balances follow from the last whole snapshot before it and the steps since (windows.py).
+"""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -7,10 +12,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mental_accounts.accounts import Codebook, RewardTransform, UpdateRule
+from mental_accounts.accounts import Bookkeeping, Entry
+from mental_accounts.accounts.scan import block_sums
+from mental_accounts.data.storage import Column
 
 GROUP_STEPS = 2**18
 """Padded steps traced at a time, and actions routed at a time: bounds the memory."""
+
+SNAPSHOT_STEPS = 16
+"""Steps of a block: a snapshot costs codes / 16 numbers a step, a window the sums over up to 31 steps before it."""
 
 PAD_STEPS = 32
 """Lengths are padded to multiples of this, so that a trajectory's sums are added in the same order, and come out the
@@ -19,56 +29,81 @@ same to the bit, whichever group it is traced in."""
 
 @dataclass(frozen=True, eq=False)
 class Annotation:
-    """What turns actions and rewards into codes and attractions. Holds copies: nobody else moves or refits them."""
+    """What turns steps into codes and attractions. Holds copies: nobody else moves or refits them."""
 
-    codebook: Codebook
-    rule: UpdateRule
-    reward_transform: RewardTransform
+    books: Bookkeeping
     to_unit: Callable[[Tensor], Tensor] | None
     """Actions in the environment's units -> [-1, 1], where the codebook lives; None for actions that are there."""
+    keeps_ledgers: bool = False
+    """Whether windows shall know all balances: snapshots of them are kept on the way."""
 
     def to(self, device: torch.device | str) -> "Annotation":
-        book, transform = copy.deepcopy(self.codebook).to(device), copy.deepcopy(self.reward_transform).to(device)
-        return Annotation(book, self.rule, transform, self.to_unit)
+        return Annotation(copy.deepcopy(self.books).to(device), self.to_unit, self.keeps_ledgers)
 
     @property
     def code_dtype(self) -> torch.dtype:
         """The smallest type that holds every code."""
         small = (torch.int16, torch.int32)
-        return next((kind for kind in small if self.codebook.num_codes <= torch.iinfo(kind).max), torch.int64)
+        return next((kind for kind in small if self.books.num_codes <= torch.iinfo(kind).max), torch.int64)
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one step's codes and attractions: (), or (groups,) of a product codebook."""
-        return self.codebook.code_shape
+    def columns(self) -> dict[str, Column]:
+        """What is kept of every step."""
+        shape = self.books.code_shape
+        found = {"codes": Column(shape, self.code_dtype), "attractions": Column(shape, torch.float32)}
+        found["payoffs"] = Column((), torch.float32)
+        if self.books.soft_codes > 1:
+            found["weights"] = Column(shape, torch.float32)
+        if self.keeps_ledgers:
+            found["snapshots"] = Column((-(-self.books.num_codes // SNAPSHOT_STEPS),), torch.float32)
+        return found
 
-    def route(self, actions: Tensor) -> Tensor:
-        """(N, act) or (N,) -> (N,) or (N, groups)."""
-        codes = []
-        for part in actions.split(GROUP_STEPS):
-            unit = part if self.to_unit is None else self.to_unit(part)
-            codes.append(self.codebook.route(unit).to(self.code_dtype))
-        return torch.cat(codes)
+    def annotate(self, observations: Tensor, actions: Tensor, rewards: Tensor, lengths: Tensor) -> dict[str, Tensor]:
+        """The columns of N steps: (N, obs), (N, act) or (N,), (N,); trajectories of `lengths` (on the CPU) in turn."""
+        codes, weights, payoffs = [], [], []
+        parts = (value.split(GROUP_STEPS) for value in (observations, actions, rewards))
+        for state, action, reward in zip(*parts, strict=True):
+            entry = self.books.enter(action if self.to_unit is None else self.to_unit(action), state)
+            codes.append(entry.codes.to(self.code_dtype))
+            weights.append(entry.weights)
+            payoffs.append(self.books.payoffs(reward, state).float())
+        found = {"codes": torch.cat(codes), "payoffs": torch.cat(payoffs)}
+        known = [value for value in weights if value is not None]
+        if known:
+            found["weights"] = torch.cat(known)
+        return found | self._trace(found, lengths)
 
-    def trace(self, codes: Tensor, rewards: Tensor, lengths: Tensor) -> Tensor:
-        """The attraction of each step's own codes, (N,) or (N, groups); trajectories of `lengths` (on the CPU) in turn.
-
-        codes: (N,) or (N, groups), rewards: (N,).
-        """
-        attractions = torch.zeros(len(rewards) + 1, *self.shape, device=rewards.device)  # the last row takes padding
-        payoffs = self.reward_transform(rewards).float()
+    def _trace(self, found: dict[str, Tensor], lengths: Tensor) -> dict[str, Tensor]:
+        """Attractions of each step's own codes, and snapshots of all balances, of whole trajectories."""
+        payoffs = found["payoffs"]
+        N, device, shape = len(payoffs), payoffs.device, self.books.code_shape
+        traced = {"attractions": torch.zeros(N + 1, *shape, device=device)}  # the last row takes padding
+        if self.keeps_ledgers:
+            traced["snapshots"] = torch.zeros(N + 1, *self.columns["snapshots"].shape, device=device)
         starts = lengths.cumsum(0) - lengths
         for members in _groups(lengths):
             T = -(-int(lengths[members].max()) // PAD_STEPS) * PAD_STEPS
-            step = torch.arange(T, device=rewards.device)
-            start, length = (values[members].to(rewards.device).unsqueeze(-1) for values in (starts, lengths))
+            step = torch.arange(T, device=device)
+            start, length = (values[members].to(device).unsqueeze(-1) for values in (starts, lengths))
             mask = step < length  # (B, T)
             row = torch.where(mask, start + step, 0)
-            code = codes[row].long()  # (B, T) or (B, T, groups)
-            traced = self.rule.trace(code, payoffs[row], mask=mask, num_codes=self.codebook.num_codes)
-            rows = torch.where(mask, row, len(rewards)).flatten()
-            attractions.index_copy_(0, rows, traced.reshape(-1, *self.shape))
-        return attractions[:-1]
+            entry = Entry(found["codes"][row].long(), found["weights"][row] if "weights" in found else None)
+            rows = torch.where(mask, row, N).flatten()
+            payoff = payoffs[row]
+            attractions = self.books.trace_entries(entry, payoff, mask=mask)
+            traced["attractions"].index_copy_(0, rows, attractions.reshape(-1, *shape))
+            if self.keeps_ledgers:
+                parts = self._snapshots(entry, payoff.masked_fill(~mask, 0.0))
+                traced["snapshots"].index_copy_(0, rows, parts.flatten(0, 1))
+        return {name: value[:-1] for name, value in traced.items()}
+
+    def _snapshots(self, entry: Entry, payoffs: Tensor) -> Tensor:
+        """The sums before every block of steps, each spread over its block's steps: (B, T, part)."""
+        codes, posts = self.books.posts(entry, payoffs)
+        sums = block_sums(codes, posts, self.books.rule.phi, self.books.num_codes, SNAPSHOT_STEPS)  # (B, blocks, codes)
+        part = self.columns["snapshots"].shape[0]
+        padded = torch.nn.functional.pad(sums, (0, part * SNAPSHOT_STEPS - sums.shape[-1]))
+        return padded.reshape(len(sums), -1, part)  # (B, blocks · SNAPSHOT_STEPS, part)
 
 
 def _groups(lengths: Tensor) -> Iterator[Tensor]:

@@ -39,6 +39,9 @@ def held_data() -> list[Held]:
             files = sorted((cache_folder() / "builtin" / f"{robot}-{kind}").glob("[!.]*.safetensors"))
             found += [_held(f"{robot}-{kind}", path) for path in files]
     for task in TASKS.values():
+        if task.source == "hidden":
+            files = sorted((cache_folder() / "hidden").glob(f"{task.dataset}-*.safetensors"))
+            found += [_held(task.name, path) for path in files]
         if task.source == "d4rl" and cached_d4rl(task.dataset).exists():
             found.append(Held(task.name, cached_d4rl(task.dataset)))
     found += [Held(f"minari/{dataset}", None) for dataset in installed_minari()]

@@ -3,6 +3,7 @@
 Names look like this:
 
     hopper-medium                     built-in: rolled out on this machine, nothing to download
+    hidden-arm, drifting-bandit       tasks with a hidden context, played by a learner on this machine
     d4rl/hopper-medium-v2             D4RL's file, downloaded into the cache
     minari/mujoco/hopper/medium-v0    Minari's, installed or downloaded; any other Minari id works too
     imported/NAME                     what `mental-accounts data import` brought in
@@ -22,10 +23,11 @@ from mental_accounts.data.builtin import KINDS, make_builtin
 from mental_accounts.data.checks import DataError
 from mental_accounts.data.d4rl import fetch_d4rl, read_d4rl
 from mental_accounts.data.files import cache_folder
+from mental_accounts.data.hidden import make_hidden
 from mental_accounts.data.minari import installed_minari, read_minari
 from mental_accounts.data.trajectories import Trajectories
 
-Source = Literal["builtin", "d4rl", "minari", "imported"]
+Source = Literal["builtin", "hidden", "d4rl", "minari", "imported"]
 
 
 @dataclass(frozen=True)
@@ -117,10 +119,32 @@ class Task:
     """Steps that it sees while it acts."""
     timestep_embedding: bool = True
     """Whether tokens carry an embedding of the absolute timestep."""
+    return_scale: float | None = None
+    """What returns-to-go are multiplied by; None: one over the data's largest return."""
     size: int | None = None
     """Steps that are made by default, for built-in data: as many as D4RL has."""
     published: Published | None = None
     """D4RL's statistics of the data set of that name."""
+
+
+ROBOT_RETURN_SCALE = 0.001
+"""ODT's, for all robots."""
+
+_MODULE = "mental_accounts.environments"
+HIDDEN = [
+    Task(
+        "hidden-arm", "hidden", "hidden-arm", f"{_MODULE}:HiddenArm-v0", target_return=45.0, exploration_return=60.0,
+        random_return=-11.04, expert_return=28.87, context_length=5, eval_context_length=5,
+        timestep_embedding=False, return_scale=0.02, size=200_000,
+    ),
+    Task(
+        "drifting-bandit", "hidden", "drifting-bandit", f"{_MODULE}:DriftingBandit-v0", target_return=140.0,
+        exploration_return=160.0, random_return=0.0, expert_return=105.3, context_length=5,
+        eval_context_length=5, timestep_embedding=False, return_scale=0.01, size=200_000,
+    ),
+]  # fmt: skip
+"""Tasks with a hidden context. A normalised score of 0 is random play, 100 the learner that made the data: their mean
+returns over 2,000 episodes (random play of the bandit: its expectation)."""
 
 
 def _table() -> dict[str, Task]:
@@ -136,6 +160,7 @@ def _table() -> dict[str, Task]:
         for kind in ("simple", "medium", "expert"):
             data = f"mujoco/{robot.name}/{kind}-v0"
             tasks.append(_task(f"minari/{data}", "minari", data, robot, f"{robot.env}-v5"))
+    tasks += HIDDEN
     return {task.name: task for task in sorted(tasks, key=lambda task: task.source)}  # stable: robots keep their order
 
 
@@ -159,6 +184,7 @@ def _task(
         expert_return=robot.expert_return,
         eval_context_length=robot.eval_context_length,
         timestep_embedding=robot.timestep_embedding,
+        return_scale=ROBOT_RETURN_SCALE,
     )
 
 
@@ -196,6 +222,10 @@ def load_task(
         robot, _, kind = task.dataset.partition("-")
         assert task.size is not None
         return task, make_builtin(robot, kind, size or task.size, seed, workers=workers)
+    if task.source == "hidden":
+        assert task.size is not None
+        assert task.env_id is not None
+        return task, make_hidden(task.dataset, task.env_id, size or task.size, seed)
     if task.source == "d4rl":
         robot_name = task.dataset.partition("-")[0]
         dim = ROBOTS[robot_name].action_dim

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mental_accounts.accounts import Codebook, RewardTransform, UpdateRule
+from mental_accounts.accounts import Bookkeeping, Codebook, RewardTransform, UpdateRule
 from mental_accounts.config import ActionSpec, config_from_dict
 from mental_accounts.data.annotation import Annotation
 from mental_accounts.data.checks import DataError, Steps, Values, checked_steps
@@ -317,16 +317,21 @@ class Trajectories:
         `reward_transform` makes payoffs of rewards (None: raw). `to_unit` brings actions into [-1, 1]; by default the
         store's action space does, where it is known. Annotating again overwrites in place.
         """
+        self.annotate_by(Bookkeeping(codebook, rule, reward_transform), to_unit)
+
+    def annotate_by(
+        self, books: Bookkeeping, to_unit: Callable[[Tensor], Tensor] | None = None, *, ledgers: bool = False
+    ) -> None:
+        """As `annotate`, by any bookkeeping; with `ledgers` windows know all balances before each of their steps."""
         if to_unit is None and self.action_spec is not None:
             to_unit = ActionScale(self.action_spec).to(self.device).to_unit
-        annotation = Annotation(codebook, rule, reward_transform or RewardTransform(), to_unit).to(self.device)
-        codes = annotation.route(self.actions) if self.steps else None
-        self.storage.add("codes", Column(annotation.shape, annotation.code_dtype))
-        self.storage.add("attractions", Column(annotation.shape, torch.float32))
+        annotation = Annotation(books, to_unit, ledgers).to(self.device)
+        made = annotation.annotate(self.observations, self.actions, self.rewards, self.lengths) if self.steps else {}
+        for name, column in annotation.columns.items():
+            self.storage.add(name, column)
         self.annotation = annotation
-        if codes is not None:
-            self.storage.rows("codes").copy_(codes)
-            self.storage.rows("attractions").copy_(annotation.trace(codes, self.rewards, self.lengths))
+        for name, values in made.items():
+            self.storage.rows(name).copy_(values)
 
     # Copies.
 
@@ -399,8 +404,8 @@ class Trajectories:
             "returns_to_go": returns_to_go(rewards, remaining, self.gamma),
         }
         if self.annotation is not None:
-            rows["codes"] = codes = self.annotation.route(steps.actions.to(self.device))
-            rows["attractions"] = self.annotation.trace(codes, steps.rewards.to(self.device), lengths)
+            seen, acted, paid = (value.to(self.device) for value in (steps.observations, steps.actions, steps.rewards))
+            rows |= self.annotation.annotate(seen, acted, paid, lengths)
         before = self._evicted + self.storage.count
         self.storage.extend(rows, len(steps))
         self._begins += (begins + before).tolist()

@@ -10,7 +10,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from mental_accounts.data.annotation import Annotation
+from mental_accounts.accounts import Entry
+from mental_accounts.data.annotation import SNAPSHOT_STEPS, Annotation
 from mental_accounts.data.checks import DataError
 from mental_accounts.data.trajectories import Trajectories
 
@@ -29,6 +30,8 @@ class Windows:
     mask: Tensor  # (B, K) bool, True where a step is there
     codes: Tensor | None  # (B, K) or (B, K, groups) int64; None where the store is not annotated
     attractions: Tensor | None  # (B, K) or (B, K, groups)
+    weights: Tensor | None = None  # (B, K, groups), where actions are routed softly
+    ledgers: Tensor | None = None  # (B, K, num_codes): all balances before each step, where the store keeps them
 
     def __repr__(self) -> str:
         values = {item.name: getattr(self, item.name) for item in fields(self)}
@@ -88,14 +91,17 @@ class WindowSampler:
             return column.index_select(0, row).view(*shape, *column.shape[1:])  # (B, K, ...)
 
         rewards = read("rewards")
-        codes = attractions = None
+        codes = attractions = weights = ledgers = None
         annotation = self.store.annotation
         if annotation is not None:
             codes = read("codes").long()
+            weights = read("weights") if "weights" in columns else None
             if self.account_scope == "trajectory":
                 attractions = read("attractions")
             else:
-                attractions = _trace_anew(annotation, codes, rewards, mask)
+                attractions = annotation.books.trace_entries(Entry(codes, weights), read("payoffs"), mask)
+            if annotation.keeps_ledgers:
+                ledgers = self._ledgers(annotation, first, length, offset, mask)
         return Windows(
             observations=read("observations"),
             actions=read("actions"),
@@ -105,9 +111,35 @@ class WindowSampler:
             mask=mask,
             codes=codes,
             attractions=attractions,
+            weights=weights,
+            ledgers=ledgers,
         )
 
+    def _ledgers(self, annotation: Annotation, first: Tensor, length: Tensor, offset: Tensor, mask: Tensor) -> Tensor:
+        """All balances before each step of windows, (B, K, num_codes): a snapshot, and the steps since.
 
-def _trace_anew(annotation: Annotation, codes: Tensor, rewards: Tensor, mask: Tensor) -> Tensor:
-    payoffs = annotation.reward_transform(rewards)
-    return annotation.rule.trace(codes, payoffs, mask=mask, num_codes=annotation.codebook.num_codes)
+        first, length (B,): where windows begin and how many steps they have; offset (B, K): steps counted from there.
+        """
+        columns, blank = self.store.storage.columns, self.store.storage.blank
+        books, M = annotation.books, annotation.books.num_codes
+        began = columns["timesteps"].index_select(0, first).long()  # (B,)
+        if self.account_scope == "window":
+            start, since = torch.zeros(len(first), M, device=first.device), torch.zeros_like(began)
+            reach = self.context_length
+        else:
+            block = began // SNAPSHOT_STEPS
+            whole = (block + 1) * SNAPSHOT_STEPS <= began + columns["remaining"].index_select(0, first)
+            block = block - (~whole).long()  # the last block of a trajectory may be too short for a snapshot
+            since = began - block.clamp(min=0) * SNAPSHOT_STEPS  # (B,) steps between the snapshot and the window
+            place = torch.arange(SNAPSHOT_STEPS, device=first.device)
+            rows = torch.where((block >= 0).unsqueeze(-1), (first - since).unsqueeze(-1) + place, blank)
+            start = columns["snapshots"][rows].flatten(1)[:, :M]  # (B, num_codes)
+            reach = 2 * SNAPSHOT_STEPS - 1 + self.context_length
+        run = torch.arange(reach, device=first.device)
+        there = run < (since + length).unsqueeze(-1)  # (B, reach)
+        rows = torch.where(there, (first - since).unsqueeze(-1) + run, blank)
+        entry = Entry(columns["codes"][rows].long(), columns["weights"][rows] if "weights" in columns else None)
+        asked = (since.unsqueeze(-1) + offset).clamp(min=0)  # (B, K)
+        before = asked if self.account_scope == "window" else (began.unsqueeze(-1) + offset).clamp(min=0)
+        ledgers = books.ledgers_before(start, entry, columns["payoffs"][rows], asked, before)
+        return ledgers.masked_fill(~mask.unsqueeze(-1), 0.0)

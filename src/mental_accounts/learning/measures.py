@@ -44,7 +44,7 @@ def account_measures(policy: DecisionTransformer, windows: Windows) -> dict[str,
     present = windows.mask
     attractions, codes = windows.attractions[present], windows.codes[present]
     layers = attention_of(policy, **policy_inputs(windows, policy))
-    tokens = present.repeat_interleave(3, dim=1)[:, :-1]
+    tokens = present.repeat_interleave(policy.config.tokens_per_step, dim=1)[:, :-1]
     drifts = []
     for layer in layers:
         rows = tokens if layer.logits.shape[-2] == tokens.shape[1] else present

@@ -17,7 +17,6 @@ from mental_accounts.learning.run_folder import RunError
 from mental_accounts.learning.seeds import derive
 from mental_accounts.spaces import action_spec_of, state_dim_of
 
-TABLE_RETURN_SCALE = 0.001
 DEFAULT_LONGEST = 1_000
 
 
@@ -108,8 +107,9 @@ def _random_data(config: TrainConfig, env_id: str, start: Path | None) -> Trajec
 
 def resolve_model(model: ModelConfig, task: Task | None, data: Trajectories) -> ModelConfig:
     """Fill in the fields that follow the task."""
-    known = task is not None and task.expert_return is not None
-    scale = TABLE_RETURN_SCALE if known else 1.0 / max(float(data.first_returns_to_go.abs().max()), 1e-6)
+    scale = None if task is None else task.return_scale
+    if scale is None:
+        scale = 1.0 / max(float(data.first_returns_to_go.abs().max()), 1e-6)
     context = model.context_length if task is None else min(task.eval_context_length, model.context_length)
     embedding = True if task is None else task.timestep_embedding
     return replace(

@@ -57,13 +57,16 @@ class Environments:
             raise BrokenEnvironmentError(f"environment {i} raised in reset(seed={seed}): {error!r}") from error
         return _checked_observation(observation, f"environment {i} at reset(seed={seed})")
 
-    def step(self, i: int, action: Array, t: int) -> tuple[Array, float, bool, bool]:
-        """One step of environment i; t is named in errors."""
+    def step(self, i: int, action: Array, t: int) -> tuple[Array, float, bool, bool, Array]:
+        """One step of environment i; t is named in errors. The last is the action that was really taken.
+
+        An environment that may act otherwise than it is told says what it did in `info["action_taken"]`.
+        """
         space = self.envs[i].action_space
         if isinstance(space, gymnasium.spaces.Box):  # in the environment's own precision, and within its bounds there
             action = np.clip(np.asarray(action, dtype=space.dtype), space.low, space.high)
         try:
-            observation, reward, terminated, truncated, _ = self.envs[i].step(action)
+            observation, reward, terminated, truncated, info = self.envs[i].step(action)
             paid = float(np.float32(float(reward)))
         except Exception as error:
             raise BrokenEnvironmentError(
@@ -74,7 +77,8 @@ class Environments:
                 f"environment {i} gave the reward {reward} in step {t}; rewards must be finite"
             )
         seen = _checked_observation(observation, f"environment {i} in step {t}")
-        return seen, paid, bool(terminated), bool(truncated)
+        taken = np.asarray(info.get("action_taken", action))
+        return seen, paid, bool(terminated), bool(truncated), taken
 
     def close(self) -> None:
         """Close all of them."""
@@ -107,11 +111,11 @@ def play(
             raise DivergenceError(f"the policy's actions are not finite any more, in step {t}: training diverged")
         rewards, ended = np.zeros(n, dtype=np.float32), over.copy()
         for i in map(int, np.flatnonzero(~over)):
-            seen, rewards[i], terminated, truncated = environments.step(i, actions[i], t)
+            seen, rewards[i], terminated, truncated, actions[i] = environments.step(i, actions[i], t)
             logs[i].add(observations[i], actions[i], rewards[i], terminated, truncated)
             observations[i] = seen
             ended[i] = terminated or truncated
-        actor.record(rewards, ended)
+        actor.record(rewards, ended, actions)
         over |= ended
         t += 1
     return [log.episode() for log in logs]
@@ -126,8 +130,8 @@ def play_randomly(environments: Environments, seed: int) -> list[Episode]:
         observation, log, t, over = environments.reset(i, derive(seed, "environment", i)), _Log(), 0, False
         while not over:
             action = space.sample()
-            seen, reward, terminated, truncated = environments.step(i, action, t)
-            log.add(observation, action, reward, terminated, truncated)
+            seen, reward, terminated, truncated, taken = environments.step(i, action, t)
+            log.add(observation, taken, reward, terminated, truncated)
             observation, t, over = seen, t + 1, terminated or truncated
         episodes.append(log.episode())
     return episodes

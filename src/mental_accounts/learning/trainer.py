@@ -135,7 +135,8 @@ class Trainer:
         self.offline = data.to(self.device)
         if self.policy.accounts is not None:
             accounts = self.policy.accounts
-            self.offline.annotate(accounts.codebook, accounts.rule, accounts.transform, self.policy.actions.to_unit)
+            ledgers = self.policy.config.reads_ledger
+            self.offline.annotate_by(accounts, self.policy.actions.to_unit, ledgers=ledgers)
         self.replay = Replay(self.offline, config.replay_size, self.prepared.longest)
         self.generator = torch.Generator(self.device)
         self.explorers = Environments(self.prepared.make_env, config.episodes_per_iteration)

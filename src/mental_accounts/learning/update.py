@@ -139,6 +139,7 @@ def policy_inputs(windows: Windows, policy: DecisionTransformer) -> dict[str, Te
     }
     if policy.accounts is not None:
         inputs |= {"attractions": windows.attractions, "codes": windows.codes}
+        inputs |= {"weights": windows.weights, "ledgers": windows.ledgers}
     return inputs
 
 

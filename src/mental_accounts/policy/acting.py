@@ -53,12 +53,12 @@ class Actor:
             return self._captured.act(observations)
         return self.act_eagerly(observations)
 
-    def record(self, rewards: np.ndarray, ended: np.ndarray) -> None:
-        """What the environments answered: (n,), (n,)."""
+    def record(self, rewards: np.ndarray, ended: np.ndarray, actions: np.ndarray | None = None) -> None:
+        """What the environments answered: (n,), (n,), and the actions really taken, (n, dim) or (n,), if others."""
         if self._captured is not None:
-            self._captured.record(rewards, ended)
+            self._captured.record(rewards, ended, actions)
         else:
-            self.context.record(rewards, ended)
+            self.context.record(rewards, ended, actions)
 
     def act_eagerly(self, observations: Tensor | np.ndarray) -> np.ndarray:
         """As `act`, kernel by kernel."""
@@ -96,7 +96,9 @@ class _CapturedStep:
         torch.cuda.current_stream(self.device).synchronize()
         return self.chosen.numpy().copy()
 
-    def record(self, rewards: np.ndarray, ended: np.ndarray) -> None:
+    def record(self, rewards: np.ndarray, ended: np.ndarray, actions: np.ndarray | None) -> None:
+        if actions is not None:
+            self.chosen.copy_(torch.from_numpy(actions))
         self.paid.copy_(torch.from_numpy(rewards))  # the last replay has read them: `act` has waited for it since
         self.over.copy_(torch.from_numpy(ended))
         self.record_graph.replay()
@@ -112,5 +114,5 @@ class _CapturedStep:
         self.chosen.copy_(chosen, non_blocking=True)
 
     def _record(self, actor: Actor) -> None:
-        paid, over = (value.to(self.device, non_blocking=True) for value in (self.paid, self.over))
-        actor.context.record(paid, over)
+        paid, over, taken = (value.to(self.device, non_blocking=True) for value in (self.paid, self.over, self.chosen))
+        actor.context.record(paid, over, taken)

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mental_accounts.accounts import Entry
 from mental_accounts.accounts.checks import check_finite, looking_is_free
 from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.accounting import Accounting
@@ -49,9 +50,12 @@ class Context:
         self.timestep_now = torch.zeros(n, device=device, dtype=torch.int64)
         self.ledger = None if accounts is None else accounts.ledger(n, device)
         if accounts is not None:
-            shape = (n, K, *accounts.codebook.code_shape)
+            shape = (n, K, *accounts.code_shape)
             self.codes = torch.zeros(shape, device=device, dtype=torch.int64)
             self.attractions = torch.zeros(shape, device=device)
+            self.payoffs = torch.zeros(n, K, device=device)
+            self.weights = torch.zeros(shape, device=device) if accounts.soft_codes > 1 else None
+            self.ledgers = torch.zeros(n, K, accounts.num_codes, device=device) if config.reads_ledger else None
         self._awaiting = False
 
     def restart(self, target_return: float | Sequence[float] | np.ndarray) -> None:
@@ -86,6 +90,8 @@ class Context:
         self.returns_to_go[:, -1] = self.return_now
         self.timesteps[:, -1] = self.timestep_now
         self.mask[:, -1] = True
+        if self.accounts is not None and self.ledgers is not None and self.ledger is not None:
+            self.ledgers[:, -1] = self.ledger.attractions
         self._awaiting = True
 
     def window(self) -> dict[str, Tensor | None]:
@@ -98,11 +104,23 @@ class Context:
             "mask": self.mask,
         }
         if self.accounts is not None:
-            attractions = self.attractions
+            attractions, ledgers = self.attractions, self.ledgers
             if self.accounts.config.account_scope == "window":
-                attractions = self.accounts.trace(self.codes, self.rewards, self.mask)
-            window |= {"attractions": attractions, "codes": self.codes}
+                entry = Entry(self.codes, self.weights)
+                attractions = self.accounts.trace_entries(entry, self.payoffs, self.mask)
+                if ledgers is not None:
+                    ledgers = self._ledgers_of_window(self.accounts, entry)
+            window |= {"attractions": attractions, "codes": self.codes, "weights": self.weights, "ledgers": ledgers}
         return window
+
+    def _ledgers_of_window(self, accounts: Accounting, entry: Entry) -> Tensor:
+        """All balances before each step, where accounts begin with the window: (n, K, num_codes)."""
+        K = self.mask.shape[1]
+        start = torch.zeros(self.num_envs, accounts.num_codes, device=self.mask.device)
+        place = torch.arange(K, device=self.mask.device).expand(self.num_envs, K)
+        before = (self.mask.cumsum(dim=1) - 1).clamp(min=0)
+        ledgers = accounts.ledgers_before(start, entry, self.payoffs.masked_fill(~self.mask, 0.0), place, before)
+        return ledgers.masked_fill(~self.mask.unsqueeze(-1), 0.0)
 
     def choose(self, actions: Tensor) -> Tensor:
         """Enter the chosen actions (the policy's units) and give them in the environment's."""
@@ -110,8 +128,13 @@ class Context:
         self.actions[:, -1] = in_units
         return in_units
 
-    def record(self, rewards: Tensor | np.ndarray, ended: Tensor | np.ndarray) -> None:
-        """End a step: post the rewards, lower the returns to go, and start anew where an episode `ended`."""
+    def record(
+        self, rewards: Tensor | np.ndarray, ended: Tensor | np.ndarray, actions: Tensor | np.ndarray | None = None
+    ) -> None:
+        """End a step: post the rewards, lower the returns to go, and start anew where an episode `ended`.
+
+        `actions` are those that were really taken, where an environment may act otherwise than it is told.
+        """
         if not self._awaiting:
             raise RuntimeError("nothing to record: call policy.act(observations, context) first")
         paid, over = torch.as_tensor(rewards).float(), torch.as_tensor(ended).bool()
@@ -122,13 +145,19 @@ class Context:
         if looking_is_free(paid):
             check_finite("rewards", paid)
         paid, over = paid.to(self.rewards.device), over.to(self.rewards.device)
+        if actions is not None:
+            self.actions[:, -1] = torch.as_tensor(actions, dtype=self.actions.dtype).to(self.actions.device)
         self.rewards[:, -1] = paid
         self.return_now.sub_(paid).div_(self.config.gamma)
         self.timestep_now.add_(1)
         if self.accounts is not None and self.ledger is not None:
-            codes = self.accounts.codebook.route(self.scale.to_unit(self.actions[:, -1]))
-            self.codes[:, -1] = codes
-            self.attractions[:, -1] = self.ledger.post(codes, self.accounts.transform(paid))
+            seen = self.observations[:, -1]
+            entry = self.accounts.enter(self.scale.to_unit(self.actions[:, -1]), seen)
+            payoffs = self.accounts.payoffs(paid, seen)
+            self.codes[:, -1], self.payoffs[:, -1] = entry.codes, payoffs
+            if self.weights is not None and entry.weights is not None:
+                self.weights[:, -1] = entry.weights
+            self.attractions[:, -1] = self.accounts.post(self.ledger, entry, payoffs)
             self.ledger.reset(over)
         self.return_now.copy_(torch.where(over, self.target, self.return_now))
         self.timestep_now.masked_fill_(over, 0)
@@ -148,4 +177,7 @@ class Context:
 
     def _windows(self) -> list[Tensor]:
         windows = [self.observations, self.actions, self.rewards, self.returns_to_go, self.timesteps, self.mask]
-        return windows if self.accounts is None else [*windows, self.codes, self.attractions]
+        if self.accounts is None:
+            return windows
+        more = [value for value in (self.weights, self.ledgers) if value is not None]
+        return [*windows, self.codes, self.attractions, self.payoffs, *more]

@@ -43,6 +43,10 @@ class DecisionTransformer(nn.Module):
         for part in (self.embedding, self.transformer):
             part.apply(_initialise)
         self.accounts = Accounting(config) if config.has_accounts else None
+        self.embed_ledger = None  # after all others, so that their initial weights are the same without it
+        if self.accounts is not None and config.reads_ledger:
+            self.embed_ledger = nn.Linear(self.accounts.num_codes, config.hidden)
+            _initialise(self.embed_ledger)
 
     @property
     def device(self) -> torch.device:
@@ -63,7 +67,7 @@ class DecisionTransformer(nn.Module):
         self.state_mean.copy_(states.mean(dim=0))
         self.state_std.copy_(states.std(dim=0, correction=0) + 1e-6)
         if self.accounts is not None:
-            self.accounts.fit(self.actions.to_unit(actions), rewards, seed)
+            self.accounts.fit(self.actions.to_unit(actions), rewards, seed, observations)
 
     def forward(
         self,
@@ -74,12 +78,16 @@ class DecisionTransformer(nn.Module):
         mask: Tensor | None = None,
         attractions: Tensor | None = None,
         codes: Tensor | None = None,
+        weights: Tensor | None = None,
+        ledgers: Tensor | None = None,
     ) -> ActionDistribution:
         """The distribution of the action at each of K steps, given all before it.
 
         observations (B, K, state), actions (B, K, dim) or (B, K), returns_to_go, timesteps (B, K); mask (B, K), True
         where a step is there (padding belongs on the left). The last action is not read. With accounts: attractions
-        (B, K[, groups]) of each step's own code right after it, and codes of that shape where accounts are read `now`.
+        (B, K[, groups]) of each step's own code right after it, codes of that shape where accounts are read `now`,
+        weights of that shape where actions are routed softly, and ledgers (B, K, num_codes), all balances before each
+        step, where they are an input.
         """
         B, K = self._check_window(observations, actions, returns_to_go, timesteps, mask)
         dtype = self.state_mean.dtype
@@ -91,8 +99,9 @@ class DecisionTransformer(nn.Module):
             else self.actions.to_unit(actions).to(dtype),
             timesteps,
             mask,
+            self._embedded_ledgers(B, K, ledgers),
         )
-        masks = self._attention_masks(B, K, mask, timesteps, attractions, codes)
+        masks = self._attention_masks(tokens, K, mask, timesteps, attractions, codes, weights)
         states = self.transformer(tokens, masks)  # (B, K, hidden)
         with torch.autocast(states.device.type, enabled=False):
             distribution: ActionDistribution = self.head(states.to(dtype))
@@ -175,20 +184,42 @@ class DecisionTransformer(nn.Module):
         policy.load_state_dict(tensors)
         return policy.to(device)
 
+    def _embedded_ledgers(self, B: int, K: int, ledgers: Tensor | None) -> Tensor | None:
+        if self.embed_ledger is None or self.accounts is None:
+            return None
+        shape = (B, K, self.accounts.num_codes)
+        if ledgers is None or tuple(ledgers.shape) != shape:
+            came = None if ledgers is None else tuple(ledgers.shape)
+            kind = self.config.accounts.ledger_input
+            raise ValueError(f"ledgers must be given for accounts.ledger_input {kind!r}, shape {shape}, got {came}")
+        with torch.autocast(ledgers.device.type, enabled=False):
+            embedded: Tensor = self.embed_ledger((ledgers / self.accounts.unit).to(self.embed_ledger.weight.dtype))
+        return embedded
+
     def _attention_masks(
-        self, B: int, K: int, mask: Tensor | None, timesteps: Tensor, attractions: Tensor | None, codes: Tensor | None
+        self,
+        tokens: Tensor,
+        K: int,
+        mask: Tensor | None,
+        timesteps: Tensor,
+        attractions: Tensor | None,
+        codes: Tensor | None,
+        weights: Tensor | None,
     ) -> list[Tensor]:
         """One additive mask per layer; the same tensor for all unless β differs by layer."""
-        seen = attention_mask(K, mask, timesteps.device)
+        seen = attention_mask(K, mask, timesteps.device, self.config.tokens_per_step)
         if self.accounts is None:
             return [seen] * self.config.layers
-        shape = (B, K, *self.accounts.codebook.code_shape)
+        shape = (len(tokens), K, *self.accounts.code_shape)
         if attractions is None or attractions.shape != shape or (codes is not None and codes.shape != shape):
             came = tuple(None if value is None else tuple(value.shape) for value in (attractions, codes))
             raise ValueError(
                 f"attractions (and codes) must be given for method {self.config.method}, shape {shape}, got {came}"
             )
-        bias = self.accounts.bias(attractions, codes, timesteps, mask)
+        if self.accounts.soft_codes > 1 and (weights is None or weights.shape != shape):
+            given = None if weights is None else tuple(weights.shape)
+            raise ValueError(f"weights of the codes must be given for soft routing, shape {shape}, got {given}")
+        bias = self.accounts.bias(attractions, codes, timesteps, mask, weights, tokens)
         if bias.ndim == 5:
             return list(seen + bias)
         return [seen + bias] * self.config.layers

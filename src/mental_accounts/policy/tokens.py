@@ -25,18 +25,29 @@ class TokenEmbedding(nn.Module):
         self.embed_order = nn.Embedding(config.context_length, config.hidden) if config.order_embedding else None
         self.norm = nn.LayerNorm(config.hidden)
         self.dropout = nn.Dropout(config.dropout)
+        self.ledger_input = config.accounts.ledger_input if config.has_accounts else "none"
 
     def forward(
-        self, returns: Tensor, states: Tensor, actions: Tensor, timesteps: Tensor, mask: Tensor | None
+        self,
+        returns: Tensor,
+        states: Tensor,
+        actions: Tensor,
+        timesteps: Tensor,
+        mask: Tensor | None,
+        ledgers: Tensor | None = None,
     ) -> Tensor:
         """(B, K), (B, K, state), (B, K, action) or (B, K), (B, K), (B, K) -> (B, 3K - 1, hidden).
 
-        The place in the context counts the steps that are there, so that padding on the left changes nothing.
+        ledgers (B, K, hidden) are embedded already: added to the state, or a token of their own before it. The place
+        in the context counts the steps that are there, so that padding on the left changes nothing.
         """
         with torch.autocast(states.device.type, enabled=False):
-            tokens = torch.stack(
-                [self.embed_return(returns.unsqueeze(-1)), self.embed_state(states), self.embed_action(actions)], dim=2
-            )  # (B, K, 3, hidden)
+            state = self.embed_state(states)
+            if ledgers is not None and self.ledger_input == "state":
+                state = state + ledgers
+            extra = [ledgers] if ledgers is not None and self.ledger_input == "token" else []
+            parts = [self.embed_return(returns.unsqueeze(-1)), *extra, state, self.embed_action(actions)]
+            tokens = torch.stack(parts, dim=2)  # (B, K, 3, hidden)
             if self.embed_timestep is not None:
                 latest = self.embed_timestep.num_embeddings - 1
                 tokens = tokens + self.embed_timestep(timesteps.clamp(0, latest)).unsqueeze(2)

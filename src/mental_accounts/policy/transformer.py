@@ -57,13 +57,13 @@ class Block(nn.Module):
 class Transformer(nn.Module):
     """Tokens -> the final state of every state token."""
 
-    STATES = slice(1, None, 3)  # (return, state, action, return, state, ...)
-
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
         self.dropout = config.dropout
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.hidden)
+        n = config.tokens_per_step
+        self.states = slice(n - 2, None, n)  # (return, state, action, return, state, ...)
 
     def forward(self, tokens: Tensor, masks: Sequence[Tensor]) -> Tensor:
         """(B, 3K - 1, hidden) and one mask per block -> (B, K, hidden).
@@ -76,7 +76,7 @@ class Transformer(nn.Module):
         x: Tensor = tokens
         normed: Tensor = blocks[0].attention_norm(tokens)
         for place, (block, mask, norm) in enumerate(zip(blocks, masks, norms, strict=True)):
-            rows = self.STATES if norm is self.norm else slice(None)
+            rows = self.states if norm is self.norm else slice(None)
             attended = block.attention(normed[:, rows], normed, mask[:, :, rows], seeds[3 * place])
             x, normed = self._add_norm(x[:, rows], attended, block.mlp_norm, seeds[3 * place + 1])
             x, normed = self._add_norm(x, block.mlp(normed), norm, seeds[3 * place + 2])
@@ -98,16 +98,16 @@ class Transformer(nn.Module):
         return torch.zeros(count, device=device, dtype=torch.int64)
 
 
-def attention_mask(K: int, mask: Tensor | None, device: torch.device) -> Tensor:
+def attention_mask(K: int, mask: Tensor | None, device: torch.device, tokens_per_step: int = 3) -> Tensor:
     """Causality and padding as one additive mask for 3K - 1 tokens: (B or 1, 1, S, S), -inf where not to look.
 
     mask (B, K) is True where a step is there. A padded token sees itself alone: it has to see something.
     """
-    S = 3 * K - 1
+    S = tokens_per_step * K - 1
     causal = torch.ones(S, S, dtype=torch.bool, device=device).tril()
     if mask is None:
         seen = causal.unsqueeze(0)
     else:
-        there = mask.repeat_interleave(3, dim=1)[:, :-1].unsqueeze(1)  # (B, 1, S)
+        there = mask.repeat_interleave(tokens_per_step, dim=1)[:, :-1].unsqueeze(1)  # (B, 1, S)
         seen = causal & (there | torch.eye(S, dtype=torch.bool, device=device))
     return torch.zeros(seen.shape, device=device).masked_fill(~seen, -math.inf).unsqueeze(1)

@@ -1,0 +1,69 @@
+"""DriftingBandit-v0: discrete actions whose mean payoffs drift; the observation tells nothing of them.
+
+The canonical rule applies as it was published: payoffs of actions not taken are known (`info["foregone"]`).
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from mental_accounts.environments.hidden_arm import is_hijacked
+
+Array = NDArray[np.float32]
+
+
+class DriftingBandit(gymnasium.Env[Array, np.int64]):
+    """`arms` actions; arm j pays q_j + noise · N(0, 1), and each q_j follows its own slow random walk.
+
+    q_j(t+1) = √(1 - drift) q_j(t) + √drift · N(0, 1): at all times q_j is N(0, 1) over episodes. Observations (2,):
+    whether this step's arm will be replaced by a random one, and the time. That happens at evenly spaced steps
+    (`hijack`), and `info["action_taken"]` tells. `info["foregone"]` are the payoffs of all arms at the step, and
+    `info["means"]` the q_j, for oracles.
+    """
+
+    metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own convention)
+
+    def __init__(
+        self,
+        arms: int = 10,
+        noise: float = 0.5,
+        drift: float = 0.01,
+        hijack: float = 0.5,
+        steps: int = 200,
+        render_mode: str | None = None,
+    ) -> None:
+        if arms < 2 or steps < 1 or noise < 0 or not 0.0 <= drift <= 1.0 or not 0.0 <= hijack <= 1.0:
+            raise ValueError(
+                "arms must be at least 2, steps 1, noise 0, drift and hijack in [0, 1], "
+                f"got {arms}, {steps}, {noise}, {drift}, {hijack}"
+            )
+        self.arms, self.noise, self.drift, self.hijack, self.steps = arms, noise, drift, hijack, steps
+        self.render_mode = render_mode
+        self.action_space = gymnasium.spaces.Discrete(arms)
+        self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """Begin an episode with means drawn at random."""
+        super().reset(seed=seed)
+        self.t = 0
+        self.means = self.np_random.normal(size=self.arms)
+        return self._observation(), {"means": self.means.copy()}
+
+    def step(self, action: np.int64 | int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Pull an arm, perhaps another one than asked for; then all means drift."""
+        if not self.action_space.contains(np.int64(action)):
+            raise ValueError(f"the action must be an arm from 0 to {self.arms - 1}, got {action}")
+        taken = int(action)
+        if is_hijacked(self.t, self.hijack):
+            taken = int(self.np_random.integers(self.arms))
+        payoffs = self.means + self.noise * self.np_random.normal(size=self.arms)
+        drifted = np.sqrt(1 - self.drift) * self.means + np.sqrt(self.drift) * self.np_random.normal(size=self.arms)
+        self.means = drifted
+        self.t += 1
+        info = {"action_taken": taken, "foregone": payoffs, "means": drifted.copy()}
+        return self._observation(), float(payoffs[taken]), False, self.t >= self.steps, info
+
+    def _observation(self) -> Array:
+        return np.array([is_hijacked(self.t, self.hijack), self.t / self.steps], np.float32)

@@ -1,0 +1,108 @@
+"""Who plays the tasks with a hidden context: an EWA learner (it makes the built-in data), chance, and an oracle.
+
+The learner is the account holder of the paper without a transformer: it keeps one attraction per kind of action, posts
+every reward under the action that was taken, and draws its next action by the softmax of its attractions.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from mental_accounts.environments.hidden_arm import centre
+
+Array = NDArray[Any]
+Player = Callable[[Array, dict[str, Any], np.random.Generator], Array]
+"""Attractions, the last info, chance -> an action."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """One episode of T steps."""
+
+    observations: Array  # (T, obs)
+    actions: Array  # (T, dim) or (T,): the actions that were taken
+    rewards: Array  # (T,)
+    contexts: Array  # (T,): the paying cell or the best arm when the action was chosen
+
+
+@dataclass(frozen=True)
+class Learner:
+    """How the learner remembers and chooses."""
+
+    forgetting: float = 0.05
+    """φ: the share of every attraction that is lost at each step."""
+    precision: float = 3.0
+    """Of the softmax: attractions are multiplied by it."""
+    spread: float = 0.15
+    """Standard deviation of a continuous action about the centre of its kind."""
+
+    def play(self, env: gymnasium.Env[Any, Any], seed: int) -> Played:
+        """One episode, all of it by seed."""
+        kinds = _centres(env)
+        precision, spread = self.precision, self.spread
+
+        def choose(attractions: Array, info: dict[str, Any], rng: np.random.Generator) -> Array:
+            weights = np.exp(precision * (attractions - attractions.max()))
+            kind = rng.choice(len(attractions), p=weights / weights.sum())
+            if kinds is None:
+                return np.int64(kind)  # type: ignore[return-value]
+            action: Array = np.clip(kinds[kind] + spread * rng.normal(size=kinds.shape[1]), -1, 1).astype(np.float32)
+            return action
+
+        return _play(env, seed, choose, self.forgetting)
+
+
+def play_randomly(env: gymnasium.Env[Any, Any], seed: int) -> Played:
+    """An episode of uniformly random actions."""
+    env.action_space.seed(seed)
+    return _play(env, seed, lambda attractions, info, rng: env.action_space.sample(), 0.05)
+
+
+def play_knowingly(env: gymnasium.Env[Any, Any], seed: int) -> Played:
+    """An episode of someone who knows what pays."""
+    kinds = _centres(env)
+
+    def choose(attractions: Array, info: dict[str, Any], rng: np.random.Generator) -> Array:
+        best = _context(info)
+        return np.int64(best) if kinds is None else kinds[best]  # type: ignore[return-value]
+
+    return _play(env, seed, choose, 0.05)
+
+
+def _play(env: gymnasium.Env[Any, Any], seed: int, choose: Player, forgetting: float) -> Played:
+    rng = np.random.default_rng(seed)
+    kinds = _centres(env)
+    attractions = np.zeros(env.action_space.n if kinds is None else len(kinds))  # type: ignore[attr-defined]
+    observation, info = env.reset(seed=seed)
+    steps: list[tuple[Array, Array, float, int]] = []
+    over = False
+    while not over:
+        context = _context(info)
+        action = choose(attractions, info, rng)
+        seen, reward, terminated, truncated, info = env.step(action)
+        taken = info["action_taken"]
+        kind = int(taken) if kinds is None else int(np.square(kinds - taken).sum(1).argmin())
+        attractions *= 1 - forgetting
+        attractions[kind] += float(reward)
+        steps.append((observation, taken, float(reward), context))
+        observation, over = seen, terminated or truncated
+    columns = [np.array(column) for column in zip(*steps, strict=True)]
+    return Played(columns[0], columns[1], columns[2].astype(np.float32), columns[3])
+
+
+def _context(info: dict[str, Any]) -> int:
+    return int(info["cell"]) if "cell" in info else int(np.argmax(info["means"]))
+
+
+def _centres(env: gymnasium.Env[Any, Any]) -> Array | None:
+    """The centres of all kinds of action, (kinds, dim); None where actions are discrete."""
+    space = env.action_space
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return None
+    assert isinstance(space, gymnasium.spaces.Box)
+    dim = space.shape[0]
+    return np.stack([centre(cell, dim) for cell in range(3**dim)])
