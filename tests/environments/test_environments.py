@@ -54,12 +54,12 @@ def test_the_arm_pays_where_it_should_and_tells_what_was_done() -> None:
     best = centre(info["cell"], 3)
     assert observation[0] == 0
     _, reward, _, _, info = env.step(best)
-    assert reward == pytest.approx(pay(best, best)) == pytest.approx(1 - 0.08)
+    assert reward == pytest.approx(pay(best, best)) == pytest.approx(1 - 0.105)
     np.testing.assert_array_equal(info["action_taken"], best)
     observation, reward, _, _, info = env.step(best)  # every second action is another's
     assert (info["action_taken"] != best).any()
     assert reward == pytest.approx(pay(info["action_taken"], best))
-    assert pay(best + np.array([WIDTH, 0, 0], np.float32), best) == pytest.approx(np.exp(-0.5) - 0.08)
+    assert pay(best + np.array([WIDTH, 0, 0], np.float32), best) == pytest.approx(np.exp(-0.5) - 0.105)
     assert [is_hijacked(t, 0.25) for t in range(8)] == [False, False, False, True] * 2
     assert not any(is_hijacked(t, 0.0) for t in range(9))
     assert all(is_hijacked(t, 1.0) for t in range(9))

@@ -133,8 +133,8 @@ ROBOT_RETURN_SCALE = 0.001
 _MODULE = "mental_accounts.environments"
 HIDDEN = [
     Task(
-        "hidden-arm", "hidden", "hidden-arm", f"{_MODULE}:HiddenArm-v0", target_return=45.0, exploration_return=60.0,
-        random_return=-11.04, expert_return=28.87, context_length=5, eval_context_length=5,
+        "hidden-arm", "hidden", "hidden-arm", f"{_MODULE}:HiddenArm-v0", target_return=40.0, exploration_return=60.0,
+        random_return=-11.0, expert_return=32.3, context_length=5, eval_context_length=5,
         timestep_embedding=False, return_scale=0.02, size=200_000,
     ),
     Task(
@@ -144,7 +144,7 @@ HIDDEN = [
     ),
 ]  # fmt: skip
 """Tasks with a hidden context. A normalised score of 0 is random play, 100 the learner that made the data: their mean
-returns over 2,000 episodes (random play of the bandit: its expectation)."""
+returns over 1,000 episodes (random play of the bandit: its expectation)."""
 
 
 def _table() -> dict[str, Task]:

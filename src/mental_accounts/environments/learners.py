@@ -37,8 +37,9 @@ class Learner:
     """φ: the share of every attraction that is lost at each step."""
     precision: float = 3.0
     """Of the softmax: attractions are multiplied by it."""
-    spread: float = 0.15
-    """Standard deviation of a continuous action about the centre of its kind."""
+    spread: float = 0.1
+    """Standard deviation of a continuous action about the centre of its kind; kept off the border of the box, where many
+    equal actions would have no density."""
 
     def play(self, env: gymnasium.Env[Any, Any], seed: int) -> Played:
         """One episode, all of it by seed."""
@@ -50,7 +51,8 @@ class Learner:
             kind = rng.choice(len(attractions), p=weights / weights.sum())
             if kinds is None:
                 return np.int64(kind)  # type: ignore[return-value]
-            action: Array = np.clip(kinds[kind] + spread * rng.normal(size=kinds.shape[1]), -1, 1).astype(np.float32)
+            near = kinds[kind] + np.clip(spread * rng.normal(size=kinds.shape[1]), -0.24, 0.24)
+            action: Array = near.astype(np.float32)
             return action
 
         return _play(env, seed, choose, self.forgetting)
