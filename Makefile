@@ -33,6 +33,7 @@ results: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/core.py
+	$(BIN)/python benchmarks/peers.py
 
 clean:
-	rm -rf .venv build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .bench build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
