@@ -2,9 +2,10 @@
 
     python benchmarks/peers.py [--device cuda] [--rounds 8] [--quick] [--here] [--json FILE]
 
-Each peer runs in a process, and a virtual environment of its own under .bench/ (their pins conflict), made on first use. With
---here all run in this Python; those that cannot be imported are left out. Within a round every peer does each case some
-times, one peer after the other; a ratio is the median over rounds of theirs over ours in the same round, with the range.
+Each peer runs in a process, and a virtual environment of its own under .bench/ (their pins conflict), made on first
+use. With --here all run in this Python; those that cannot be imported are left out. Within a round every peer does each
+case some times, one peer after the other; a ratio is the median over rounds of theirs over ours in the same round, with
+the range.
 
 An update is everything: for us drawing windows too. Hugging Face and d3rlpy minimise a squared error, TorchRL and we the
 likelihood with the entropy constraint.
@@ -121,13 +122,14 @@ def show(found: dict[str, Any]) -> None:
 
 def overhead(results: list[dict[str, Any]]) -> None:
     """Accounts beside none, of ours: fastest over fastest, since the two were not measured in the same rounds."""
-    plain = {json.dumps({k: v for k, v in r["case"].items() if k in ("what", "batch", "context", "precision")}, sort_keys=True): r
-             for r in results if r["case"]["method"] == "odt" and "optimizer" not in r["case"]}  # fmt: skip
+
+    def shape(case: dict[str, Any]) -> tuple[Any, ...]:
+        return tuple(case[name] for name in ("what", "batch", "context", "precision"))
+
+    plain = {shape(r["case"]): r for r in results if r["case"]["method"] == "odt" and "optimizer" not in r["case"]}
     for result in results:
         case = result["case"]
-        key = json.dumps(
-            {k: v for k, v in case.items() if k in ("what", "batch", "context", "precision")}, sort_keys=True
-        )
+        key = shape(case)
         if case["method"] != "odt" and key in plain and "ours" in result["ms"]:
             ratio = min(result["ms"]["ours"]) / min(plain[key]["ms"]["ours"])
             print(f"accounts / none, {name_of(case)}: {ratio:.3f}")

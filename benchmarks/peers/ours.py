@@ -1,4 +1,4 @@
-"""mental-accounts: ODT's likelihood and entropy, windows drawn from a store, AdamW, clipping, the multiplier's own step."""
+"""Ours: likelihood and entropy on windows drawn from a store, AdamW, clipping, the multiplier's own step."""
 
 from collections.abc import Callable
 

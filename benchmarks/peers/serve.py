@@ -2,8 +2,9 @@
 
     python serve.py PEER DEVICE THREADS
 
-Lines of JSON on standard input: {"prepare": case}, then {"run": n} as often as wanted, then the next case. PEER is a module
-beside this one with `make(case, device)`, which gives a function that does the case once, or raises NotImplementedError.
+Lines of JSON on standard input: {"prepare": case}, then {"run": n} as often as wanted, then the next case. PEER is a
+module beside this one with `make(case, device)`, which gives a function that does the case once, or raises
+NotImplementedError.
 """
 
 import importlib

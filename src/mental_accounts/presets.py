@@ -45,7 +45,16 @@ PRESETS: dict[PresetName, TrainConfig] = {
     ),
     "hidden": TrainConfig(
         task="hidden-arm",
-        model=ModelConfig(hidden=64, layers=3, heads=4, context_length=5, dropout=0.0, order_embedding=True),
+        model=ModelConfig(
+            hidden=64,
+            layers=3,
+            heads=4,
+            context_length=5,
+            dropout=0.0,
+            order_embedding=True,
+            accounts=AccountsConfig(reward_transform="raw", reward_clip=None),
+        ),
+        optimizer="adamw",
         lr=1e-3,
         warmup_updates=200,
         batch_size=64,

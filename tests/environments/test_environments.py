@@ -7,10 +7,12 @@ import warnings
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.utils.env_checker import check_env
 
 import mental_accounts.environments as environments
-from mental_accounts.environments.hidden_arm import WIDTH, HiddenArm, centre, is_hijacked, pay
+from mental_accounts import GridCodebook
+from mental_accounts.environments.hidden_arm import WIDTH, HiddenArm, cell_of, centre, is_hijacked, pay
 from mental_accounts.environments.learners import Learner, play_knowingly, play_randomly
 
 IDS = ["HiddenArm-v0", "DriftingBandit-v0", "BrokenHopper-v0"]
@@ -63,7 +65,9 @@ def test_the_arm_pays_where_it_should_and_tells_what_was_done() -> None:
     assert [is_hijacked(t, 0.25) for t in range(8)] == [False, False, False, True] * 2
     assert not any(is_hijacked(t, 0.0) for t in range(9))
     assert all(is_hijacked(t, 1.0) for t in range(9))
-    assert len({tuple(centre(cell, 3)) for cell in range(27)}) == 27
+    assert [cell_of(centre(cell, 3)) for cell in range(27)] == list(range(27))
+    book, actions = GridCodebook(3, 3), np.random.default_rng(0).uniform(-1, 1, (500, 3)).astype(np.float32)
+    assert book.route(torch.from_numpy(actions)).tolist() == [cell_of(action) for action in actions]
 
 
 def test_the_cell_jumps_as_often_as_it_is_told() -> None:

@@ -22,9 +22,9 @@ class HiddenArm(gymnasium.Env[Array, Array]):
     """Actions in [-1, 1]^dim; observations (2,): whether this step's action will be replaced, and the time.
 
     reward = exp(-|a - c|² / (2 · 0.35²)) - 0.105 + noise · N(0, 1), where a is the action taken and c the centre of the
-    paying cell, a point of {-0.75, 0, 0.75}^dim: the middles of the cells of a grid with three points a dimension. `hijack` is the share of steps at which the action is replaced (0.5: every
-    second one), `jump` the chance per step that another cell pays from the next step on. Episodes end after 200 steps
-    (truncated). The paying cell is `info["cell"]`, for oracles and probes; a policy must not read it.
+    paying cell, a point of {-0.75, 0, 0.75}^dim: the middles of the cells of a grid with three points a dimension.
+    `hijack` is the share of steps at which the action is replaced (0.5: every second one), `jump` the chance per step
+    that another cell pays from the next step on. Episodes end after 200 steps (truncated). The paying cell is `info["cell"]`, for oracles and probes; a policy must not read it.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own convention)
@@ -78,6 +78,12 @@ def is_hijacked(t: int, share: float) -> bool:
 def centre(cell: int, dim: int) -> Array:
     """The centre of a cell, a point of {-0.75, 0, 0.75}^dim, the first dimension varying fastest."""
     return np.array([0.75 * ((cell // 3**d) % 3 - 1) for d in range(dim)], np.float32)
+
+
+def cell_of(action: Array) -> int:
+    """The cell that an action lies in: that of the nearest point of {-1, 0, 1}^dim, as a grid codebook has it."""
+    digits = np.clip(np.rint(action), -1, 1).astype(int) + 1
+    return int((digits * 3 ** np.arange(len(digits))).sum())
 
 
 def pay(action: Array, target: Array) -> float:

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from mental_accounts.environments.hidden_arm import centre
+from mental_accounts.environments.hidden_arm import cell_of, centre
 
 Array = NDArray[Any]
 Player = Callable[[Array, dict[str, Any], np.random.Generator], Array]
@@ -35,11 +35,11 @@ class Learner:
 
     forgetting: float = 0.05
     """φ: the share of every attraction that is lost at each step."""
-    precision: float = 3.0
+    precision: float = 20.0
     """Of the softmax: attractions are multiplied by it."""
     spread: float = 0.1
-    """Standard deviation of a continuous action about the centre of its kind; kept off the border of the box, where many
-    equal actions would have no density."""
+    """Standard deviation of a continuous action about the centre of its kind; kept off the border of the box, where
+    many equal actions would have no density."""
 
     def play(self, env: gymnasium.Env[Any, Any], seed: int) -> Played:
         """One episode, all of it by seed."""
@@ -87,7 +87,7 @@ def _play(env: gymnasium.Env[Any, Any], seed: int, choose: Player, forgetting: f
         action = choose(attractions, info, rng)
         seen, reward, terminated, truncated, info = env.step(action)
         taken = info["action_taken"]
-        kind = int(taken) if kinds is None else int(np.square(kinds - taken).sum(1).argmin())
+        kind = int(taken) if kinds is None else cell_of(taken)
         attractions *= 1 - forgetting
         attractions[kind] += float(reward)
         steps.append((observation, taken, float(reward), context))
