@@ -34,14 +34,14 @@ class Inspect:
     as_json: Annotated[bool, tyro.conf.arg(name="json")] = False
     """Print all numbers as JSON; the page is then written only where --out says so."""
     recorded: Path | None = None
-    """A file of trajectories (`Trajectories.save`, `data make --out`) to read instead of playing."""
+    """A file of trajectories to read instead of playing, such as one of a run's own folder trajectories/."""
     seed: int = 0
     """Of environments and actions."""
     target_return: float | None = None
     """The return to ask for; None: the run's own."""
     env_id: str | None = None
     """The environment; needed for a bare policy, which does not know it."""
-    pictures: int = 240
+    pictures: int = 180
     """The most pictures of the environment, over all episodes; 0: none, the state's curves instead."""
     device: str = "auto"
     """auto: a GPU where there is one."""

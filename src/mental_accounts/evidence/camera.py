@@ -1,7 +1,8 @@
 """Pictures of episodes, played again before a camera in a process of its own.
 
-Rendering without a screen can fail in ways that no Python code survives, and MuJoCo chooses its renderer when it is first
-imported. So a child process renders (`python -m mental_accounts.evidence.camera`); where it cannot, the reason comes back.
+Rendering without a screen can fail in ways that no Python code survives, and MuJoCo chooses its renderer when it is
+first imported. So a child process renders (`python -m mental_accounts.evidence.camera`); where it cannot, the reason
+comes back.
 """
 
 import os
@@ -13,12 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from mental_accounts.learning.preparation import make_environment
-from mental_accounts.learning.rollout import Environments
+from mental_accounts.learning.rollout import Environment, Environments
 
 Array = NDArray[Any]
 WIDEST = 240
@@ -47,9 +47,7 @@ def film_episode(env_id: str, seed: int, observations: Array, actions: Array, mo
             np.savez(folder / "episode.npz", observations=observations, actions=actions, steps=steps, seed=seed)
             problem = _film_apart(folder, env_id, renderer)
             if not problem:
-                return Film(
-                    tuple(map(int, steps)), tuple((folder / f"{step}.jpg").read_bytes() for step in steps)
-                )
+                return Film(tuple(map(int, steps)), tuple((folder / f"{step}.jpg").read_bytes() for step in steps))
     return Film((), (), problem)
 
 
@@ -85,7 +83,7 @@ def _take_pictures(folder: Path, env_id: str) -> None:
     with np.load(folder / "episode.npz") as held:
         observations, actions, steps = held["observations"], held["actions"], set(held["steps"].tolist())
         seed = int(held["seed"])
-    environments = Environments(lambda: make_environment(env_id, render_mode="rgb_array", **_small(env_id)), 1)
+    environments = Environments(lambda: _make(env_id), 1)
     try:
         seen = environments.reset(0, seed)
         for t, action in enumerate(actions):
@@ -100,13 +98,16 @@ def _take_pictures(folder: Path, env_id: str) -> None:
         environments.close()
 
 
-def _small(env_id: str) -> dict[str, int]:
-    """MuJoCo's environments can draw small pictures, which is faster; others are drawn as they are and shrunk."""
-    module = env_id.rpartition(":")[0]
-    if module:
-        return {}
-    is_mujoco = "gymnasium.envs.mujoco" in str(gymnasium.spec(env_id).entry_point)
-    return {"width": WIDEST, "height": WIDEST} if is_mujoco else {}
+def _make(env_id: str) -> Environment:
+    """MuJoCo's environments can draw small pictures, which is faster, and follow the robot; others are shrunk."""
+    env = make_environment(env_id, render_mode="rgb_array")
+    model: Any = getattr(env.unwrapped, "model", None)
+    if not hasattr(model, "ncam") or not hasattr(env.unwrapped, "mujoco_renderer"):
+        return env
+    follows = "track" in [model.camera(i).name for i in range(model.ncam)]
+    env.close()
+    camera = {"camera_name": "track"} if follows else {}
+    return make_environment(env_id, render_mode="rgb_array", width=WIDEST, height=WIDEST, **camera)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the accounts held during an episode: codes, all balances after every step, and how well codes stand for actions."""
+"""What the accounts held during an episode: codes, all balances after every step, and how well codes fit actions."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -104,8 +104,9 @@ def _routing_error(policy: DecisionTransformer, accounts: Accounting, actions: T
     if isinstance(book, DiscreteCodebook):
         return np.zeros(len(codes), dtype=np.float32)
     stands_for = _center_of(book, codes).sum(dim=1)  # the centres of a product's codes add up
-    distance = (policy.actions.to_unit(actions) - stands_for.to(actions.device)).norm(dim=-1)
-    return distance.float().cpu().numpy()
+    away = policy.actions.to_unit(actions) - stands_for.to(actions.device)
+    distance: Array = torch.linalg.vector_norm(away, dim=-1).float().cpu().numpy()
+    return distance
 
 
 def _center_of(book: Codebook, codes: Tensor) -> Tensor:

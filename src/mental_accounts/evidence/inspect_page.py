@@ -1,7 +1,7 @@
 """A recording as one self-contained interactive page: the template, its script and the arrays, packed.
 
-Drawn by some hundred lines of our own on canvases. A plotting library would be several megabytes in every page, and slower
-at redrawing nine figures for every step.
+Drawn by some hundred lines of our own on canvases. A plotting library would be several megabytes in every page, and
+slower at redrawing nine figures for every step.
 """
 
 import base64
@@ -25,8 +25,8 @@ Array = NDArray[Any]
 SCRIPTS = ("inspect_charts.js", "inspect_figures.js", "inspect_drift.js", "inspect_main.js")
 FULL_BYTES = 4_000_000
 """Arrays of a page that are larger than this together are packed in half precision."""
-MOST_BYTES = 8_000_000
-"""Attention of further episodes is left out of the page where it would take more than this."""
+MOST_BYTES = 7_000_000
+"""Attention of an episode is left out of the page where it would take more than this, with those before it."""
 
 
 def film_recording(recording: Recording, seed: int, most: int) -> list[Film]:
@@ -41,9 +41,7 @@ def film_recording(recording: Recording, seed: int, most: int) -> list[Film]:
             continue
         share = round(most * len(episode) / total)
         films.append(
-            film_episode(
-                recording.env_id, environment_seed(seed, place), episode.observations, episode.actions, share
-            )
+            film_episode(recording.env_id, environment_seed(seed, place), episode.observations, episode.actions, share)
         )
     return films
 
@@ -77,8 +75,8 @@ def _texts(recording: Recording) -> dict[str, str]:
         "overview": f"Mean return {np.mean(returns):.1f}{spread}, mean length "
         f"{np.mean([len(episode) for episode in episodes]):.1f}. Of the chosen episode:",
         "no_accounts": "" if codes else why_no_accounts(recording.method),
-        "attention_caption": "Grey bars are the attention without the bias of the accounts, blue bars with it; below, the "
-        "difference: what the accounts moved towards a token (blue) or away from it (orange)."
+        "attention_caption": "Grey bars are the attention without the bias of the accounts, blue bars with it; below, "
+        "the difference: what the accounts moved towards a token (blue) or away from it (orange)."
         if codes
         else "No bias is added to it.",
         "scope": _scope_text(recording),
@@ -98,8 +96,8 @@ def _scope_text(recording: Recording) -> str:
     kept = "" if len(codes.numbers) == codes.total else f" Of {codes.total:,} codes only those posted most are shown."
     if recording.scope == "window":
         return (
-            "Accounts of this policy start at zero in every window (scope window): what is shown is what the next window "
-            f"holds, the posts of the last {_count(recording.context - 1, 'step')}.{kept}"
+            "Accounts of this policy start at zero in every window (scope window): what is shown is what the next "
+            f"window holds, the posts of the last {_count(recording.context - 1, 'step')}.{kept}"
         )
     return f"Accounts of this policy last the whole episode (scope trajectory): this is its live ledger.{kept}"
 
@@ -169,8 +167,8 @@ def _episode(
             "drift": pack(episode.drift),
             "sharp": pack(episode.sharp_bound),
             "paper": pack(episode.paper_bound),
-            "clipped": pack(episode.clipped.any(axis=(1, 2)).astype(np.int32)),
-            "bias": pack(_shared(episode.bias[..., 2::3])) if attention else None,  # of the action columns
+            "clipped": pack(np.asarray(episode.clipped.any(axis=(1, 2)))),
+            "bias": pack(_shared(episode.bias[..., 2::3]), half=half) if attention else None,  # of action columns
         }
     return values
 

@@ -57,7 +57,8 @@ def center_text(codes: Codes, place: int) -> str:
     """The action centre in the environment's units; a dot in dimensions the code says nothing of."""
     if codes.kind == "discrete":
         return f"action {codes.centers[place, 0]:g}"
-    return ", ".join("·" if math.isnan(value) else f"{value:.3g}" for value in codes.centers[place])
+    shown = ("·" if math.isnan(value) else f"{value:.3g}" for value in codes.centers[place])
+    return ", ".join(shown).replace("-", "−")
 
 
 def findings(recording: Recording, episode: EpisodeRecord) -> list[str]:
@@ -69,19 +70,19 @@ def findings(recording: Recording, episode: EpisodeRecord) -> list[str]:
     codes, balances = recording.codes, episode.accounts.balances
     sentences = [first]
     for word, extreme in (("rose", np.argmax), ("fell", np.argmin)):
-        step, place = np.unravel_index(int(extreme(balances)), balances.shape)
+        step, place = (int(i) for i in np.unravel_index(int(extreme(balances)), balances.shape))
         value = balances[step, place]
         if (value > 0) if word == "rose" else (value < 0):
             sentences.append(
-                f"The account of code {name_of(codes, int(place))} {word} most: to {value:.3g} at step {step}; "
+                f"The account of code {name_of(codes, place)} {word} most: to {value:.3g} at step {step}; "
                 f"at the end it held {balances[-1, place]:.3g}."
             )
         else:
             sentences.append(f"No account {word} {'above' if word == 'rose' else 'below'} zero.")
     step, layer, head = (int(i) for i in np.unravel_index(int(episode.drift.argmax()), episode.drift.shape))
     sentences.append(
-        f"Drift peaked at step {step}, layer {layer + 1}, head {head + 1}: {episode.drift[step, layer, head]:.3g}, where "
-        f"the sharp bound is {episode.sharp_bound[step, layer, head]:.3g} and the paper's "
+        f"Drift peaked at step {step}, layer {layer + 1}, head {head + 1}: {episode.drift[step, layer, head]:.3g}, "
+        f"where the sharp bound is {episode.sharp_bound[step, layer, head]:.3g} and the paper's "
         f"{episode.paper_bound[step, layer, head]:.3g}."
     )
     return [*sentences, _clip_sentence(recording, episode)]
@@ -90,8 +91,8 @@ def findings(recording: Recording, episode: EpisodeRecord) -> list[str]:
 def why_no_accounts(method: str) -> str:
     """What a policy without accounts cannot show."""
     return (
-        f"This policy keeps no accounts (its method is {method}): there are no balances, no bias on its attention and no "
-        "drift, so those figures are left out."
+        f"This policy keeps no accounts (its method is {method}): there are no balances, no bias on its attention and "
+        "no drift, so those figures are left out."
     )
 
 
@@ -102,9 +103,8 @@ def _clip_sentence(recording: Recording, episode: EpisodeRecord) -> str:
     steps = np.flatnonzero(episode.clipped.any(axis=(1, 2)))
     if not len(steps):
         return f"The bias never hit its clip of {recording.clip:g}; at most it was {largest:.3g}."
-    return (
-        f"The bias hit its clip of {recording.clip:g} at {len(steps)} of {len(episode)} steps, first at step {steps[0]}."
-    )
+    at = f"{len(steps)} of {len(episode)} steps, first at step {steps[0]}"
+    return f"The bias hit its clip of {recording.clip:g} at {at}."
 
 
 def numbers(recording: Recording) -> dict[str, Any]:
@@ -153,7 +153,9 @@ def plain(values: Array) -> Any:
     """An array as nested lists of JSON numbers, null where it is not finite, at float32's precision."""
     if values.dtype.kind != "f":
         return values.tolist()
-    flat = [None if not math.isfinite(value) else float(f"{value:.{DIGITS}g}") for value in values.ravel().tolist()]
+    flat: list[Any] = [
+        None if not math.isfinite(value) else float(f"{value:.{DIGITS}g}") for value in values.ravel().tolist()
+    ]
     for size in reversed(values.shape[1:]):
         flat = [flat[i : i + size] for i in range(0, len(flat), size)] if size else []
     return flat

@@ -107,16 +107,23 @@ function valueAxis(low, high, top, bottom) {
   return { low, high, top, bottom, y: (v) => bottom - ((v - low) / (high - low)) * (bottom - top) };
 }
 
+// Round numbers between low and high, about `count` of them.
+function ticks(low, high, count) {
+  const rough = (high - low) / Math.max(1, count - 1), power = 10 ** Math.floor(Math.log10(rough));
+  const gap = power * [10, 5, 2, 1].find((n) => n * power <= rough * 1.1), found = [];
+  for (let i = Math.ceil(low / gap - 1e-9); i * gap <= high + 1e-9 * gap; i++) found.push(i * gap);
+  return found;
+}
+
 function drawAxis(pen, axis, w, count = 3) {
   pen.textAlign = "right";
   pen.textBaseline = "middle";
-  for (let i = 0; i < count; i++) {
-    const value = axis.low + ((axis.high - axis.low) * i) / (count - 1), y = axis.y(value);
-    line(pen, colours.line, 1, [[LEFT, y], [w - RIGHT, y]]);
+  for (const value of ticks(axis.low, axis.high, count)) {
+    const y = axis.y(value);
+    line(pen, value === 0 ? colours.quiet : colours.line, 1, [[LEFT, y], [w - RIGHT, y]]);
     pen.fillStyle = colours.ink;
-    pen.fillText(String(Number(value.toPrecision(2))).replace("-", "−"), LEFT - 6, y);
+    pen.fillText(String(Number(value.toPrecision(3))).replace("-", "−"), LEFT - 6, y);
   }
-  if (axis.low < 0 && axis.high > 0) line(pen, colours.quiet, 1, [[LEFT, axis.y(0)], [w - RIGHT, axis.y(0)]]);
 }
 
 function drawSteps(pen, T, w, y) {

@@ -242,23 +242,11 @@ function attentionAt(t) {
   const weights = before.map((p, i) => p * Math.exp(added[i])), total = weights.reduce((a, b) => a + b, 0);
   return { names, before, after: weights.map((p) => p / total), added };
 }
-function attentionScale() {
-  if (!view.ep.without) return;
-  view.highest = 0;
-  view.widest = 0;
-  for (let t = 0; t < view.ep.T; t++) {
-    const { before, after } = attentionAt(t);
-    for (let i = 0; i < before.length; i++) {
-      view.highest = Math.max(view.highest, before[i], after[i]);
-      view.widest = Math.max(view.widest, Math.abs(after[i] - before[i]));
-    }
-  }
-}
 const attention = {
   now(pen, w, h) {
     if (!view.ep.without) return;
     const { names, before, after } = attentionAt(view.t), n = names.length, wide = (w - LEFT - RIGHT) / n;
-    const bottom = codes ? h - 130 : h - 40, scale = valueAxis(0, view.highest, 18, bottom), bar = Math.min(16, wide * 0.4);
+    const bottom = codes ? h - 130 : h - 40, scale = valueAxis(0, Math.max(...before, ...after), 18, bottom), bar = Math.min(16, wide * 0.4);
     drawAxis(pen, scale, w, 3);
     const centre = (i) => LEFT + (i + 0.5) * wide;
     for (let i = 0; i < n; i++) {
@@ -272,7 +260,8 @@ const attention = {
     pen.fillStyle = colours.ink;
     pen.fillText(codes ? "attention: grey without bias, blue with" : "attention", LEFT + 2, 14);
     if (codes) {
-      const change = valueAxis(-view.widest || -1, view.widest || 1, h - 108, h - 44);
+      const widest = Math.max(...after.map((p, i) => Math.abs(p - before[i]))) || 1;
+      const change = valueAxis(-widest, widest, h - 108, h - 44);
       drawAxis(pen, change, w, 3);
       for (let i = 0; i < n; i++) {
         const d = after[i] - before[i];
@@ -296,7 +285,7 @@ const attention = {
   },
   say() {
     if (!view.ep.without) {
-      write("attention-readout", "The attention of this episode is left out of the page to keep it small; inspect fewer episodes to see it.");
+      write("attention-readout", "The attention of this episode would make the page too large; inspect fewer episodes, or read it with --json.");
       el("attention-details").hidden = true;
       return;
     }

@@ -45,7 +45,6 @@ function open(episode) {
     ? `The environment as the policy left it before this step's action; ${film.steps.length} pictures of ${T} steps.`
     : `${film.problem} The curves are the numbers that the policy sees, each on a scale of its own${meta.states > MOST_STATES ? `, the first ${MOST_STATES} of ${meta.states}` : ""}.`);
   el("step").max = T - 1;
-  attentionScale();
   if (codes) fillDriftTable();
   refit();
   go(Math.min(view.t, T - 1));
@@ -101,7 +100,6 @@ el("play").addEventListener("click", () => play(!clock));
 for (const name of ["layer", "head"]) {
   el(name).addEventListener("change", (event) => {
     view[name] = Number(event.target.value);
-    attentionScale();
     for (const figure of figures) figure.stale = true;
     later();
   });
