@@ -11,6 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from mental_accounts.config import ActionSpec
+from mental_accounts.evidence import inspect_page
 from mental_accounts.evidence.camera import Film
 from mental_accounts.evidence.inspect import Recording
 from mental_accounts.evidence.inspect_page import to_page
@@ -275,6 +276,36 @@ def test_a_policy_without_accounts(watched: Watched, tmp_path: Path) -> None:
     assert all(after[name] != before[name] for name in before)
 
 
+def test_the_shortest_episodes(watched: Watched, tmp_path: Path) -> None:
+    page = opened(watched, recording(config({"account_scope": "window"}, eval_context_length=1), (1, 2)), tmp_path)
+    assert page.locator("#step-value").inner_text() == "step 0 of 0 to 0"
+    page.keyboard.press("End")
+    page.select_option("#episode", index=1)
+    page.focus("#step")
+    page.keyboard.press("End")
+    settled(page)
+    assert page.locator("#step-value").inner_text() == "step 1 of 0 to 1"
+    assert page.locator("#drift-readout").inner_text().startswith("Step 1: drift 0, sharp bound 0, the paper's 0;")
+
+
+def test_attention_too_large_for_a_page_is_left_out(
+    watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = recording(config())
+    monkeypatch.setattr(inspect_page, "FULL_BYTES", 1000)
+    monkeypatch.setattr(inspect_page, "MOST_BYTES", found.episodes[0].logits.size * 2)
+    page = opened(watched, found, tmp_path)
+    page.locator("#attention-details summary").click()
+    scrub(page, 20)  # in half precision
+    cells = page.locator("#attention-table tbody tr").nth(2).locator("td").all_inner_texts()
+    seen = found.episodes[0]
+    assert number(cells[0]) == pytest.approx(seen.attention_without[20, 0, 0, 2], rel=2e-3)
+    assert number(cells[1]) == pytest.approx(seen.attention_with[20, 0, 0, 2], rel=2e-3)
+    page.select_option("#episode", index=1)
+    settled(page)
+    assert "would make the page too large" in page.locator("#attention-readout").inner_text()
+
+
 def test_text_of_others_stays_text(watched: Watched, tmp_path: Path) -> None:
     nasty = "</script><script>document.title='bad'</script><img src=x onerror=document.title='bad'><!--"
     page = opened(watched, recording(config(), env_id=nasty), tmp_path, [Film((), (), nasty)] * 2)
@@ -290,13 +321,14 @@ def test_a_thousand_steps_of_walker2d_are_small_and_quick(watched: Watched, tmp_
     six = ActionSpec("box", 6, (-1.0,) * 6, (1.0,) * 6)
     shape = {"state_dim": 17, "action": six, "layers": 4, "heads": 4, "context_length": 20, "hidden": 16}
     long = recording(config({"beta": 0.05}, **shape, eval_context_length=context), (1000,), "Walker2d-v5")
-    (tmp_path / "page.html").write_text(to_page(long, [pictures(1000, 180)]), encoding="utf-8")
-    size = (tmp_path / "page.html").stat().st_size
+    path, page = tmp_path / "page.html", watched.page
+    path.write_text(to_page(long, [pictures(1000, 180)]), encoding="utf-8")
+    size = path.stat().st_size
     start = time.perf_counter()
-    page = opened(watched, long, tmp_path, [pictures(1000, 180)])
-    expect(page.locator("#error-readout")).to_contain_text("Step 0: ")
-    opening = page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")  # since it was asked for
-    spent = time.perf_counter() - start
+    page.goto(path.as_uri())
+    settled(page)
+    opening = time.perf_counter() - start
+    assert page.locator("#error-readout").inner_text().startswith("Step 0: ")
     times = page.evaluate(
         """async () => {
           const s = document.getElementById('step'), found = [];
@@ -312,9 +344,8 @@ def test_a_thousand_steps_of_walker2d_are_small_and_quick(watched: Watched, tmp_
           return found;
         }"""
     )
-    print(f"\nK = {context}: {size / 1e6:.2f} MB, open {opening:.0f} ms, scrub median {np.median(times):.1f} ms, "
+    print(f"\nK = {context}: {size / 1e6:.2f} MB, open {opening:.2f} s, scrub median {np.median(times):.1f} ms, "
           f"largest {max(times):.1f} ms")  # fmt: skip
     assert size < 15e6
-    assert opening < 3000
-    assert spent < 20
+    assert opening < 3
     assert np.median(times) < 50
