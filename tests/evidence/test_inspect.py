@@ -1,6 +1,9 @@
 """Inspecting: the numbers are those of acting, and they obey the method."""
 
 import json
+import os
+import shutil
+import time
 from pathlib import Path
 from typing import Any
 
@@ -393,6 +396,17 @@ def test_a_report_links_one_inspected_episode_per_method_and_task(
         assert f'<a href="inspect/hopper-medium-{method}.html">' in report
         assert words in (tmp_path / "inspect" / f"hopper-medium-{method}.html").read_text()
     assert "could be inspected" not in report
+    pages = {page: page.read_bytes() for page in (tmp_path / "inspect").iterdir()}
+    capsys.readouterr()
+    shutil.rmtree(study.jobs[0].path / "policy")  # left on another machine: the page stays
+    assert main(["report", str(tmp_path)]) == 0
+    assert "inspecting" not in capsys.readouterr().err
+    assert {page: page.read_bytes() for page in (tmp_path / "inspect").iterdir()} == pages
+    assert (tmp_path / "report.html").read_text().count('<a href="inspect/') == 2
+    later = time.time() + 10
+    os.utime(study.jobs[1].path / "summary.json", (later, later))  # another run since: another page
+    assert main(["report", str(tmp_path)]) == 0
+    assert f"inspecting an episode: hopper-medium {study.jobs[1].arm.label}" in capsys.readouterr().err
 
 
 def test_runs_without_a_policy_are_a_warning_of_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from mental_accounts.evidence.camera import Film, film_episode
 from mental_accounts.evidence.inspect import EpisodeRecord, Recording
-from mental_accounts.evidence.inspect_accounts import Codes
+from mental_accounts.evidence.inspect_accounts import CUBE_DIMENSIONS, Codes
 from mental_accounts.evidence.inspect_summary import center_text, findings, places_of, usage, why_no_accounts
 from mental_accounts.learning.evaluation import environment_seed
 
@@ -80,7 +80,10 @@ def _texts(recording: Recording) -> dict[str, str]:
         if codes
         else "No bias is added to it.",
         "scope": _scope_text(recording),
-        "episodes": str(len(episodes)),
+        "episodes": _count(len(episodes), "episode"),
+        "cube_note": " The codes differ in these three dimensions only."
+        if codes is not None and codes.centers.shape[1] > CUBE_DIMENSIONS
+        else "",
         "error_caption": "Discrete actions are their own codes: there is no error."
         if codes is not None and codes.kind == "discrete"
         else "",

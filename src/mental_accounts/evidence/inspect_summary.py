@@ -74,8 +74,8 @@ def findings(recording: Recording, episode: EpisodeRecord) -> list[str]:
         value = balances[step, place]
         if (value > 0) if word == "rose" else (value < 0):
             sentences.append(
-                f"The account of code {name_of(codes, place)} {word} most: to {value:.3g} at step {step}; "
-                f"at the end it held {balances[-1, place]:.3g}."
+                f"The account of code {name_of(codes, place)} {word} most: to {_show(value)} at step {step}; "
+                f"at the end it held {_show(balances[-1, place])}."
             )
         else:
             sentences.append(f"No account {word} {'above' if word == 'rose' else 'below'} zero.")
@@ -86,6 +86,10 @@ def findings(recording: Recording, episode: EpisodeRecord) -> list[str]:
         f"{episode.paper_bound[step, layer, head]:.3g}."
     )
     return [*sentences, _clip_sentence(recording, episode)]
+
+
+def _show(value: float) -> str:
+    return f"{value:.3g}".replace("-", "−")
 
 
 def why_no_accounts(method: str) -> str:

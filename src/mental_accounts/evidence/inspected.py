@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mental_accounts.evidence.inspect import record
 from mental_accounts.evidence.inspect_page import film_recording, to_page
-from mental_accounts.evidence.runs import Evidence
+from mental_accounts.evidence.runs import Evidence, Run
 from mental_accounts.files import write_atomically
 from mental_accounts.learning.evaluation import read_subject
 
@@ -26,7 +26,8 @@ class Inspected:
 def inspect_evidence(evidence: Evidence, folder: Path, say: Callable[[str], None] = lambda text: None) -> Inspected:
     """Inspect one episode of the first seed of every method and task, into `folder`/inspect.
 
-    A run that cannot be played here (made elsewhere, without its policy or environment) is a warning, not a failure.
+    A page that is newer than its run is kept, and so is one whose run left its policy elsewhere. A run that cannot be
+    played here is a warning, not a failure.
     """
     links: dict[str, str] = {}
     warnings: list[str] = []
@@ -35,19 +36,29 @@ def inspect_evidence(evidence: Evidence, folder: Path, say: Callable[[str], None
             runs = evidence.of(task, method)
             if not runs:
                 continue
-            say(f"inspecting an episode: {task} {method}")
             page = folder / "inspect" / f"{_slug(task)}-{_slug(method)}.html"
             try:
-                subject = read_subject(runs[0].path, None, None)
-                recording = record(subject, episodes=1, seed=runs[0].seed)
-                films = film_recording(recording, runs[0].seed, PICTURES)
-                write_atomically(page, to_page(recording, films).encode())
+                if not _is_there(page, runs[0].path):
+                    say(f"inspecting an episode: {task} {method}")
+                    _inspect(runs[0], page)
             except Exception as error:  # whatever is wrong with one run, the report is worth having
                 why = " ".join(str(error).split()) or repr(error)
                 warnings.append(f"{task} {method}: no episode could be inspected ({why})")
                 continue
             links[f"inspect/{page.name}"] = f"Inspect an episode: {task}, {method}, seed {runs[0].seed}"
     return Inspected(links, tuple(warnings))
+
+
+def _is_there(page: Path, run: Path) -> bool:
+    if not page.is_file():
+        return False
+    return not (run / "policy").is_dir() or page.stat().st_mtime >= (run / "summary.json").stat().st_mtime
+
+
+def _inspect(run: Run, page: Path) -> None:
+    recording = record(read_subject(run.path, None, None), episodes=1, seed=run.seed)
+    films = film_recording(recording, run.seed, PICTURES)
+    write_atomically(page, to_page(recording, films).encode())
 
 
 def _slug(text: str) -> str:

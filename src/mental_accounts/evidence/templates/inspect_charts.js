@@ -110,7 +110,7 @@ function valueAxis(low, high, top, bottom) {
 // Round numbers between low and high, about `count` of them.
 function ticks(low, high, count) {
   const rough = (high - low) / Math.max(1, count - 1), power = 10 ** Math.floor(Math.log10(rough));
-  const gap = power * [10, 5, 2, 1].find((n) => n * power <= rough * 1.1), found = [];
+  const gap = power * [10, 5, 2, 1].find((n) => n * power <= rough * 1.0001), found = [];
   for (let i = Math.ceil(low / gap - 1e-9); i * gap <= high + 1e-9 * gap; i++) found.push(i * gap);
   return found;
 }

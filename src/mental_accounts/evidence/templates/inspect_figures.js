@@ -140,7 +140,7 @@ const cube = {
             pen.fillRect(px, py, cell, cell);
             pen.fillStyle = inkOn(rgb);
             pen.textAlign = "center";
-            if (cell >= 30) pen.fillText(value === 0 ? "0" : value.toFixed(2).replace("-", "−"), px + cell / 2, py + cell / 2);
+            if (cell >= 30) pen.fillText(value === 0 ? "0" : value.toFixed(2).replace(/^-(?=0\.00$)/, "").replace("-", "−"), px + cell / 2, py + cell / 2);
           }
           pen.strokeRect(px + 0.5, py + 0.5, cell - 1, cell - 1);
           if (now.includes(place)) {
