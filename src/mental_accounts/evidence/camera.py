@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from mental_accounts.learning.preparation import make_environment
 from mental_accounts.learning.rollout import Environment, Environments
+from mental_accounts.learning.run_folder import RunError
 
 Array = NDArray[Any]
 WIDEST = 240
@@ -114,5 +115,6 @@ if __name__ == "__main__":
     try:
         _take_pictures(Path(sys.argv[1]), sys.argv[2])
     except BaseException as error:
-        (Path(sys.argv[1]) / "problem").write_text(" ".join(f"{type(error).__name__}: {error}".split())[:500])
+        what = str(error) if isinstance(error, RunError) else f"{type(error).__name__}: {error}"
+        (Path(sys.argv[1]) / "problem").write_text(" ".join(what.split())[:500])
         sys.exit(1)

@@ -108,7 +108,7 @@ const usage = {
       pen.fillText(`${Math.round(share * across.high * 1000) / 10} %`, LEFT + share * (w - LEFT - RIGHT), h - 30);
     }
     pen.textAlign = "center";
-    pen.fillText("share of steps that posted the code; upwards: mean reward", LEFT + (w - LEFT - RIGHT) / 2, h - 15);
+    pen.fillText("share of steps; upwards: mean reward", LEFT + (w - LEFT - RIGHT) / 2, h - 15);
     const often = [...used].sort((a, b) => codes.posts[b] - codes.posts[a]).slice(0, 12);
     for (const c of used) {
       pen.fillStyle = colours.mark;

@@ -42,7 +42,7 @@ function open(episode) {
   el("frame").hidden = !filmed;
   el("states").hidden = filmed;
   write("environment-caption", filmed
-    ? `The environment as the policy left it before this step's action; ${film.steps.length} pictures of ${T} steps.`
+    ? `The environment as it was before this step's action; ${film.steps.length} pictures of ${T} steps.`
     : `${film.problem} The curves are the numbers that the policy sees, each on a scale of its own${meta.states > MOST_STATES ? `, the first ${MOST_STATES} of ${meta.states}` : ""}.`);
   el("step").max = T - 1;
   if (codes) fillDriftTable();
