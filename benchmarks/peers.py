@@ -7,8 +7,8 @@ use. With --here all run in this Python; those that cannot be imported are left 
 case some times, one peer after the other; a ratio is the median over rounds of theirs over ours in the same round, with
 the range.
 
-An update is everything: for us drawing windows too. Hugging Face and d3rlpy minimise a squared error, TorchRL and we the
-likelihood with the entropy constraint.
+An update is everything: for us drawing windows too. Hugging Face and d3rlpy minimise a squared error, TorchRL and we
+the likelihood with the entropy constraint.
 """
 
 import argparse

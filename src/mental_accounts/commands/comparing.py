@@ -16,6 +16,7 @@ from mental_accounts.data.d4rl import cached_d4rl
 from mental_accounts.data.tasks import load_task
 from mental_accounts.evidence.analysis import analyse
 from mental_accounts.evidence.figures import check_matplotlib, paper_figure, save
+from mental_accounts.evidence.inspected import inspect_evidence
 from mental_accounts.evidence.paper import beside_the_paper, paper_table_for
 from mental_accounts.evidence.report import Report, write_report
 from mental_accounts.evidence.runs import Evidence, read_runs, read_study
@@ -81,7 +82,7 @@ class Compare:
         study = self.plan()
         check_matplotlib()
         problems = run_study(study, self.running)
-        report = write_report(read_study(study.folder), study.folder)
+        report = report_with_episodes(read_study(study.folder), study.folder)
         _conclude(report, problems)
         return FAILED_RUNS if problems else 0
 
@@ -134,7 +135,7 @@ class Reproduce:
         check_matplotlib()
         problems = run_study(study, self.running)
         evidence = read_study(study.folder)
-        report = write_report(evidence, study.folder)
+        report = report_with_episodes(evidence, study.folder)
         print_tables(evidence, Console())
         figure = save(paper_figure(evidence), study.folder / "figure")
         print(f"figure: {', '.join(map(str, figure))}")
@@ -166,7 +167,7 @@ class ReportCommand:
         else:
             evidence, out = read_runs(self.folders), self.out or Path()
         out.mkdir(parents=True, exist_ok=True)
-        _conclude(write_report(evidence, out), {})
+        _conclude(report_with_episodes(evidence, out), {})
         return 0
 
 
@@ -200,6 +201,16 @@ def run_study(study: Study, running: Running) -> dict[str, str]:
     except KeyboardInterrupt:
         print(f"stopped, every run after a checkpoint; go on with: {again}", file=sys.stderr)
         raise
+
+
+def report_with_episodes(evidence: Evidence, folder: Path) -> Report:
+    """The report, linked to one inspected episode for each method and task."""
+    if not evidence.runs:
+        return write_report(evidence, folder)  # says what is missing
+    console = Console(stderr=True)
+    inspected = inspect_evidence(evidence, folder, lambda text: console.print(text, highlight=False, markup=False))
+    found = replace(evidence, warnings=(*evidence.warnings, *inspected.warnings))
+    return write_report(found, folder, inspected.links)
 
 
 def print_tables(evidence: Evidence, console: Console) -> None:

@@ -24,7 +24,8 @@ class HiddenArm(gymnasium.Env[Array, Array]):
     reward = exp(-|a - c|² / (2 · 0.35²)) - 0.105 + noise · N(0, 1), where a is the action taken and c the centre of the
     paying cell, a point of {-0.75, 0, 0.75}^dim: the middles of the cells of a grid with three points a dimension.
     `hijack` is the share of steps at which the action is replaced (0.5: every second one), `jump` the chance per step
-    that another cell pays from the next step on. Episodes end after 200 steps (truncated). The paying cell is `info["cell"]`, for oracles and probes; a policy must not read it.
+    that another cell pays from the next step on. Episodes end after 200 steps (truncated). The paying cell
+    is `info["cell"]`, for oracles and probes; a policy must not read it.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own convention)

@@ -88,7 +88,9 @@ def _blocks(
     )
     for part in analysis.tasks:
         blocks += _task_blocks(evidence, part, folder)
-    blocks += [Link(text, target) for target, text in links.items()]
+    if links:
+        blocks.append(Heading("Look inside"))
+        blocks += [Link(text, target) for target, text in links.items()]
     return [*blocks, *_making(evidence)], headlines
 
 

@@ -66,18 +66,28 @@ def read_subject(path: Path, env_id: str | None, target_return: float | None, de
     return Subject(policy, env_id, target_return, scale)
 
 
-def evaluate_policy(
-    subject: Subject, episodes: int, seed: int = 0, *, sample: bool = False
-) -> tuple[dict[str, Any], Episode]:
-    """Returns and lengths of so many episodes; and the first of them."""
+def play_subject(subject: Subject, episodes: int, seed: int = 0, *, sample: bool = False) -> list[Episode]:
+    """So many whole episodes, played in parallel. Everything random follows from `seed`."""
     if episodes < 1:
         raise RunError(f"episodes must be at least 1, got {episodes}")
     environments = Environments(lambda: make_environment(subject.env_id), episodes)
     try:
         actor = Actor(subject.policy, episodes, sample=sample)
-        played = play(actor, environments, subject.target_return, derive(seed, "evaluate"))
+        return play(actor, environments, subject.target_return, derive(seed, "evaluate"))
     finally:
         environments.close()
+
+
+def environment_seed(seed: int, place: int) -> int:
+    """With what `play_subject` resets the environment of its episode number `place`."""
+    return derive(derive(seed, "evaluate"), "environment", place)
+
+
+def evaluate_policy(
+    subject: Subject, episodes: int, seed: int = 0, *, sample: bool = False
+) -> tuple[dict[str, Any], Episode]:
+    """Returns and lengths of so many episodes; and the first of them."""
+    played = play_subject(subject, episodes, seed, sample=sample)
     returns, lengths = np.array([episode.total for episode in played]), np.array([len(episode) for episode in played])
     result: dict[str, Any] = {
         "return_mean": float(returns.mean()),
@@ -109,7 +119,7 @@ def film(subject: Subject, episode: Episode, seed: int, path: Path) -> None:
 
     env = make_environment(subject.env_id, render_mode="rgb_array")
     try:
-        env.reset(seed=derive(derive(seed, "evaluate"), "environment", 0))
+        env.reset(seed=environment_seed(seed, 0))
         frames = [env.render()]
         for action in episode.actions:
             env.step(action)
