@@ -12,8 +12,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mental_accounts.accounts import BiasScale, Codebook, Ledger, RewardTransform, UpdateRule, column_bias
+from mental_accounts.accounts import (
+    BiasScale,
+    Codebook,
+    Ledger,
+    RewardTransform,
+    UpdateRule,
+    column_bias,
+    spread_columns,
+)
 from mental_accounts.accounts.checks import check_count, looking_is_free
+from mental_accounts.accounts.precision import full_precision
 
 Columns = Tensor | Callable[[int], Tensor]
 """Which columns are actions: a bool selector (S,), or a function from the number of columns S to one."""
@@ -101,7 +110,7 @@ class AttachedAccounts:
     def begin(self, num_actors: int) -> Ledger:
         """Live accounts for actors that act now, at zero; forwards read them until `end`.
 
-        A forward then sees the last K steps of every actor, of which the last is still to be acted in.
+        Where a sequence ends in an action's token, that action counts as the one still to be chosen.
         """
         self.ledger = self.rule.ledger(self.codebook.num_codes, (check_count("num_actors", num_actors, 1),))
         self._posted = []
@@ -128,23 +137,36 @@ class AttachedAccounts:
 
     # What attention reads.
 
-    def live_window(self, K: int) -> Tensor | None:
-        """The accounts of the last K - 1 steps and of the one to act in (0), (n, K); None without live accounts."""
+    def live_window(self, K: int, pending: bool = True) -> Tensor | None:
+        """The accounts of the last K actions, (n, K); None without live accounts.
+
+        `pending`: the last of them is still to be chosen, and reads 0.
+        """
         if self.ledger is None:
             return None
-        now = self.ledger.attractions.new_zeros(self.ledger.batch_shape)
         self._longest = max(self._longest, K)
         del self._posted[: -self._longest]  # nothing sees further back
-        recent = self._posted[max(0, len(self._posted) - (K - 1)) :]
-        window = torch.stack([*recent, now], dim=-1)  # (n, at most K)
+        known = K - 1 if pending else K
+        recent = self._posted[max(0, len(self._posted) - known) :]
+        now = self.ledger.attractions.new_zeros(self.ledger.batch_shape)
+        window = torch.stack([*recent, now], dim=-1)  # (n, at most K, or K + 1)
+        window = window if pending else window[..., :-1]
         return F.pad(window, (K - window.shape[-1], 0))
 
     def choose(
-        self, attractions: Tensor | None, actions: Tensor | None, rewards: Tensor | None, mask: Tensor | None, K: int
+        self,
+        attractions: Tensor | None,
+        actions: Tensor | None,
+        rewards: Tensor | None,
+        mask: Tensor | None,
+        columns: Tensor,
     ) -> Tensor:
-        """The attractions (B, K) that a forward over K steps reads; says what is missing where there are none."""
+        """The attractions (B, K) that a forward with these action columns reads; says what is missing without any.
+
+        A sequence that ends in an action column is taken for one whose last action is still to be chosen.
+        """
         if attractions is None:
-            attractions = self.live_window(K)
+            attractions = self.live_window(int(columns.sum()), pending=bool(columns[-1]))
         if attractions is None and actions is not None and rewards is not None:
             attractions = self.trace(actions, rewards, mask)
         if attractions is None:
@@ -189,8 +211,7 @@ class AttachedAccounts:
     def show_for(self, S: int) -> None:
         """Have columns carry what was told, where attention has S of them."""
         if self._column_values is None or self._column_values.shape[1] != S:
-            K = int(self.selector(S).sum())
-            self.show(self.spread(self.choose(*self._told, K), S))
+            self.show(self.spread(self.choose(*self._told, self.selector(S)), S))
 
     @property
     def is_quiet(self) -> bool:
@@ -212,7 +233,9 @@ class AttachedAccounts:
                 f"{tuple(attractions.shape)}, expected (B, {K}) for {S} tokens with {K} action columns; "
                 "give columns=, a bool selector (S,) that is True at the tokens of actions, or every(period, offset)"
             )
-        return column_bias(attractions[:, :K], 1.0, None, columns)[:, 0, 0]
+        if K == 0:
+            return attractions.new_zeros(attractions.shape[0], S)
+        return spread_columns(full_precision(attractions[:, :K]), columns)
 
     def selector(self, S: int) -> Tensor:
         """True at the action columns of S tokens, (S,)."""

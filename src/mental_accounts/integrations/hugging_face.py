@@ -183,7 +183,8 @@ class _StepReader:
             K = given["states"].shape[1]
             if rewards is not None and rewards.ndim == 3:
                 rewards = rewards.squeeze(-1)
-            chosen = self.accounts.choose(attractions, actions, rewards, given.get("attention_mask"), K)
+            columns = self.accounts.selector(3 * K)
+            chosen = self.accounts.choose(attractions, actions, rewards, given.get("attention_mask"), columns)
             self.accounts.show(self.accounts.spread(chosen, 3 * K))
         return args, kwargs
 
@@ -222,7 +223,7 @@ class _TokenReader:
             self.accounts.show(self._post(tokens, before))
             return args, kwargs
         S = before + shape[1]
-        chosen = self.accounts.choose(attractions, None, None, None, int(self.accounts.selector(S).sum()))
+        chosen = self.accounts.choose(attractions, None, None, None, self.accounts.selector(S))
         self.accounts.show(self.accounts.spread(chosen, S))
         return args, kwargs
 

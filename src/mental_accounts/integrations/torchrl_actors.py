@@ -113,7 +113,7 @@ class _ReturnReader:
         if attractions is None and self.accounts.ledger is None and not self.accounts.were_entered:
             rewards = rewards_of(returns.reshape(-1, K)) / self.return_scale
             attractions = self.accounts.trace(flat, rewards)
-        chosen = self.accounts.choose(attractions, None, None, None, K)
+        chosen = self.accounts.choose(attractions, None, None, None, self.accounts.selector(3 * K))
         self.accounts.show(self.accounts.spread(chosen.reshape(-1, K), 3 * K))
         return args, kwargs
 
