@@ -186,7 +186,7 @@ def test_a_decoders_attention_to_its_memory_is_left_alone() -> None:
 
 class TestBadInput:
     def test_no_attention(self) -> None:
-        with pytest.raises(ValueError, match="Linear cannot take a bias: it has no torch.nn.MultiheadAttention"):
+        with pytest.raises(ValueError, match=r"Linear cannot take a bias: it has no torch\.nn\.MultiheadAttention"):
             torch_accounts(nn.Linear(2, 2), BOOK, RULE, 0.1)
 
     def test_columns_that_nobody_knows(self) -> None:
