@@ -156,7 +156,7 @@ def test_a_rollout_keeps_live_accounts(num_envs: int) -> None:
 
 class TestBadInput:
     def test_no_decision_transformer(self) -> None:
-        with pytest.raises(ValueError, match="expected one torchrl DecisionTransformer inside.*found 0"):
+        with pytest.raises(ValueError, match=r"expected one torchrl DecisionTransformer inside.*found 0"):
             torchrl_accounts(torch.nn.Linear(2, 2), BOOK, RULE, 0.1)
 
     def test_accounts_twice(self) -> None:

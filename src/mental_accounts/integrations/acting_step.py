@@ -21,7 +21,7 @@ class ActingStep(nn.Module):
 
     def __init__(self, policy: DecisionTransformer, num_envs: int) -> None:
         super().__init__()
-        self.policy = policy.eval()
+        self.policy = policy
         self._template = policy.context(num_envs, 0.0)
         self.state_names = tuple(self.first_state())
 

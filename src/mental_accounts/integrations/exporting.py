@@ -5,6 +5,7 @@ was written is read back and compared with `policy.act` before anybody trusts it
 """
 
 import contextlib
+import copy
 import json
 import logging
 import warnings
@@ -69,7 +70,8 @@ def export_policy(
             check_library(library, "exporting to ONNX")
     if policy.device.type != "cpu":
         raise ExportError(f"the policy must be on the CPU to be exported, it is on {policy.device}")
-    step = ActingStep(policy, num_envs)
+    # A learned β would have attention traced with one kernel and converted with another.
+    step = ActingStep(copy.deepcopy(policy).requires_grad_(False), num_envs)
     path = Path(folder) / FILES[format]
     with whole_file(path) as temporary:
         _write(step, temporary, format)
