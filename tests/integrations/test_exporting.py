@@ -120,16 +120,15 @@ def test_a_thousand_steps_of_hopper(scope: Any, long: bool, tmp_path: Path) -> N
 def test_discrete_actions_with_and_without_accounts(changes: dict[str, Any], tmp_path: Path) -> None:
     env = gymnasium.make("CartPole-v1")
     policy = make_policy(env, context_length=6, **changes)
-    worst, episodes = play_beside(policy, env, tmp_path, 200.0, steps=200)
+    worst, episodes = play_beside(policy, env, tmp_path, 200.0, steps=100)
     assert worst == 0
     assert episodes > 1
 
 
 def test_box_actions_without_accounts(tmp_path: Path) -> None:
     env = gymnasium.make("Pendulum-v1")
-    for method in ("odt", "dt"):
-        policy = make_policy(env, context_length=6, method=method)
-        assert play_beside(policy, env, tmp_path / method, -200.0, steps=210)[0] <= 1e-5
+    policy = make_policy(env, context_length=6, method="dt")
+    assert play_beside(policy, env, tmp_path, -200.0, steps=210)[0] <= 1e-5
 
 
 VARIANTS = {
@@ -146,9 +145,8 @@ VARIANTS = {
 def test_every_kind_of_accounts(name: str, tmp_path: Path) -> None:
     env = gymnasium.make("Pendulum-v1")
     policy = make_policy(env, accounts=VARIANTS[name], context_length=5, order_embedding=True)
-    for format in ("torch-export", "onnx"):
-        checked = export_policy(policy, tmp_path, format, num_envs=3)["checked"]
-        assert checked["largest_difference_of_actions"] <= 1e-5
+    checked = export_policy(policy, tmp_path, "onnx", num_envs=3)["checked"]
+    assert checked["largest_difference_of_actions"] <= 1e-5
 
 
 def test_the_check_notices_a_program_that_does_something_else(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def torchrl_accounts(
     clip: float | None = None,
     return_scale: float = 1.0,
 ) -> AttachedAccounts:
-    """Attach accounts to the one DecisionTransformer inside a TorchRL actor, policy or loss module.
+    """Attach accounts to the one DecisionTransformer inside a TorchRL actor or policy (not a loss: give it the actor).
 
     Rewards are differences of `return_to_go` divided by `return_scale` (what returns were multiplied by), undiscounted;
     the last step of a window has none yet. `accounts.enter` and `accounts.begin` take precedence.
