@@ -119,6 +119,21 @@ def test_gradients_reach_a_learned_beta(implementation: str) -> None:
             assert gradient[place].item() == pytest.approx((losses[0] - losses[1]) / 2e-2, rel=0.05, abs=1e-5)
 
 
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("padded", [False, True])
+def test_autocast_and_half_precision(implementation: str, padded: bool) -> None:
+    model, inputs = decision_transformer(implementation), windows(padded)
+    with hugging_face_accounts(model, BOOK, RULE, 0.5):
+        exact = model(**inputs).action_preds
+        with torch.autocast("cpu", torch.bfloat16):
+            rough = model(**inputs).action_preds
+        model.bfloat16()
+        half = {name: value.bfloat16() if value.is_floating_point() else value for name, value in inputs.items()}
+        rougher = model(**half).action_preds
+    assert torch.allclose(rough.float(), exact, atol=0.02)
+    assert torch.allclose(rougher.float(), exact, atol=0.02)
+
+
 def test_a_product_codebook_shows_the_mean_of_its_accounts() -> None:
     model, inputs = decision_transformer(), windows()
     book = ma.ProductCodebook(dim=ACTION, groups=3, bins=3)

@@ -208,10 +208,10 @@ class AttachedAccounts:
         self._told = (attractions, actions, rewards, account_mask)
         self.show(None)
 
-    def show_for(self, S: int) -> None:
+    def show_for(self, S: int, device: torch.device) -> None:
         """Have columns carry what was told, where attention has S of them."""
         if self._column_values is None or self._column_values.shape[1] != S:
-            self.show(self.spread(self.choose(*self._told, self.selector(S)), S))
+            self.show(self.spread(self.choose(*self._told, self.selector(S)), S, device))
 
     @property
     def is_quiet(self) -> bool:
@@ -223,9 +223,9 @@ class AttachedAccounts:
         """Columns of the forward that runs now."""
         return 0 if self._column_values is None else self._column_values.shape[1]
 
-    def spread(self, attractions: Tensor, S: int) -> Tensor:
-        """Attractions (B, K) on the action columns of S tokens, zeros elsewhere: (B, S)."""
-        columns = self.selector(S).to(attractions.device)
+    def spread(self, attractions: Tensor, S: int, device: torch.device) -> Tensor:
+        """Attractions (B, K) on the action columns of S tokens, zeros elsewhere: (B, S), where the model is."""
+        attractions, columns = attractions.to(device), self.selector(S).to(device)
         K = int(columns.sum())
         if attractions.ndim != 2 or attractions.shape[1] not in (K, K + 1):  # the last action may have no token
             raise ValueError(

@@ -180,12 +180,13 @@ class _StepReader:
         if not self.accounts.are_silent:
             given = {**dict(zip(self.names, args, strict=False)), **kwargs}
             actions, rewards = given.get("actions"), given.get("rewards")
-            K = given["states"].shape[1]
+            states = given["states"]
+            K = states.shape[1]
             if rewards is not None and rewards.ndim == 3:
                 rewards = rewards.squeeze(-1)
             columns = self.accounts.selector(3 * K)
             chosen = self.accounts.choose(attractions, actions, rewards, given.get("attention_mask"), columns)
-            self.accounts.show(self.accounts.spread(chosen, 3 * K))
+            self.accounts.show(self.accounts.spread(chosen, 3 * K, states.device))
         return args, kwargs
 
     def after(self, *_: Any) -> None:
@@ -210,7 +211,7 @@ class _TokenReader:
             return args, kwargs
         given = {**dict(zip(self.names, args, strict=False)), **kwargs}
         tokens = given.get("input_ids")
-        shape = tokens.shape if tokens is not None else given["inputs_embeds"].shape[:2]
+        sequences = given["inputs_embeds"] if tokens is None else tokens
         cache = given.get("past_key_values")
         before = 0 if cache is None else int(cache.get_seq_length())
         if attractions is None and self.steps is not None and tokens is not None:
@@ -222,9 +223,9 @@ class _TokenReader:
                 )
             self.accounts.show(self._post(tokens, before))
             return args, kwargs
-        S = before + shape[1]
+        S = before + sequences.shape[1]
         chosen = self.accounts.choose(attractions, None, None, None, self.accounts.selector(S))
-        self.accounts.show(self.accounts.spread(chosen, S))
+        self.accounts.show(self.accounts.spread(chosen, S, sequences.device))
         return args, kwargs
 
     def after(self, *_: Any) -> None:

@@ -116,7 +116,7 @@ class _BiasedAttention:
         sequence = 1 if self.module.batch_first and batched else 0
         B = query.shape[1 - sequence] if batched else 1
         rows, S = query.shape[sequence], key.shape[sequence]
-        self.accounts.show_for(S)
+        self.accounts.show_for(S, query.device)
         bias = self.accounts.bias(self.layer, B, S)
         assert bias is not None  # show_for saw to it
         heads = self.module.num_heads

@@ -114,7 +114,7 @@ class _ReturnReader:
             rewards = rewards_of(returns.reshape(-1, K)) / self.return_scale
             attractions = self.accounts.trace(flat, rewards)
         chosen = self.accounts.choose(attractions, None, None, None, self.accounts.selector(3 * K))
-        self.accounts.show(self.accounts.spread(chosen.reshape(-1, K), 3 * K))
+        self.accounts.show(self.accounts.spread(chosen.reshape(-1, K), 3 * K, actions.device))
         return args, kwargs
 
     def after(self, *_: Any) -> None:
