@@ -92,6 +92,7 @@ def test_a_run_that_is_not_finished_and_a_policy_of_unknown_origin(run: Path) ->
     assert "No evaluation is known" in bare
     assert "The run that trained this policy is not known" in bare
     assert "(odt) for an environment of the user's" in bare
+    assert "accounts.phi" not in bare
     ModelCard(bare).data.to_dict()
 
 

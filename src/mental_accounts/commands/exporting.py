@@ -32,7 +32,8 @@ class Export:
         run = RunFolder(folder)
         if run.is_run:
             facts, settings = run.read_task(), run.read_config()
-            about = {"env_id": facts["env_id"], "target_return": settings.target_return or facts["target_return"]}
+            target = facts["target_return"] if settings.target_return is None else settings.target_return
+            about = {"env_id": facts["env_id"], "target_return": target}
             folder = self.run / "policy"
             if not folder.is_dir():
                 raise RunError(f"{self.run} has no policy yet: the run has not written its first checkpoint")

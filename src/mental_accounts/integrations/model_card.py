@@ -41,6 +41,7 @@ def card_text(config: PolicyConfig, run: dict[str, Any] | None, *, repo_id: str 
     settings: dict[str, Any] = run.get("config", {}).get("config", {})
     where = settings.get("task") or task.get("env_id") or "an environment of the user's"
     method = METHODS[config.method]
+    fields = {name: v for name, v in config.to_dict().items() if name != "accounts" or config.has_accounts}
     parts = [
         _front_matter(where, task, summary),
         f"# {method} for {where}\n",
@@ -51,13 +52,13 @@ def card_text(config: PolicyConfig, run: dict[str, Any] | None, *, repo_id: str 
             else "the same network without accounts, as a baseline.\n"
         ),
         "## Use\n",
-        _use(config, task, repo_id),
+        _use(config, settings.get("target_return") or task.get("target_return"), repo_id),
         "## Results\n",
         _results(run, summary),
         "## How it was trained\n",
         _training(run, settings),
         "## The policy\n",
-        _table({"field": "value"}, _plain(config.to_dict())),
+        _table({"field": "value"}, _plain(fields)),
     ]
     return "\n".join(parts)
 
@@ -83,8 +84,7 @@ def _front_matter(where: str, task: dict[str, Any], summary: dict[str, Any]) -> 
     return "\n".join([*lines, "---", ""])
 
 
-def _use(config: PolicyConfig, task: dict[str, Any], repo_id: str) -> str:
-    target = task.get("target_return")
+def _use(config: PolicyConfig, target: float | None, repo_id: str) -> str:
     asked = "..." if target is None else f"{float(target):g}"
     return (
         "```python\n"
