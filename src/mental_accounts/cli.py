@@ -11,6 +11,7 @@ import tyro
 
 from mental_accounts.commands.comparing import Compare, ReportCommand, Reproduce
 from mental_accounts.commands.data import Data
+from mental_accounts.commands.exporting import Export
 from mental_accounts.commands.inspecting import Inspect
 from mental_accounts.commands.training import Evaluate, Resume, Train, starting_point
 from mental_accounts.learning.checkpoint import CheckpointError
@@ -36,6 +37,7 @@ Other = (
     Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Inspect, tyro.conf.subcommand("inspect")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Compare, tyro.conf.subcommand("compare")]
     | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[ReportCommand, tyro.conf.subcommand("report")]

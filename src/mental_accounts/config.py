@@ -212,8 +212,6 @@ class PolicyConfig(ModelConfig):
         _choice(self, "method")
         check_count("state_dim", self.state_dim, 1)
         super().__post_init__()
-        if self.has_accounts and self.accounts.soft_codes > 1 and self.action.is_discrete:
-            raise ValueError("accounts.soft_codes must be 1 for discrete actions: they have no distance to each other")
 
     @property
     def has_accounts(self) -> bool:

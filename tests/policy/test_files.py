@@ -8,7 +8,7 @@ import torch
 from gymnasium import spaces
 
 import mental_accounts as ma
-from mental_accounts.config import PolicyConfig
+from mental_accounts.config import AccountsConfig, ModelConfig, PolicyConfig, TrainConfig
 from mental_accounts.policy import DecisionTransformer, action_spec_of, state_dim_of
 
 from .helpers import DISCRETE, make_policy, make_window, numbers, random_actions, tiny
@@ -190,3 +190,38 @@ def test_bad_configurations_are_refused() -> None:
     ]:
         with pytest.raises(ValueError, match=message):
             tiny(change)
+
+
+@pytest.mark.parametrize(
+    ("accounts", "message"),
+    [
+        ({"soft_codes": 2, "codebook": "product"}, "soft_codes must be 1 with codebook 'product'"),
+        ({"soft_codes": 2, "read": "now"}, "cannot be read 'now'"),
+        ({"beta_per": "token"}, "set beta_learned too"),
+        ({"codebook": "hierarchical", "coarse_bins": 3}, "coarse_bins must be below bins"),
+        ({"ledger_input": "all"}, "ledger_input must be one of"),
+        ({"credit": "return"}, "credit must be one of"),
+        ({"state_codes": 0}, "state_codes must be"),
+        ({"soft_width": 0.0}, "soft_width must be"),
+    ],
+)
+def test_options_that_cannot_work_are_refused_when_configured(accounts: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        tiny(accounts)
+
+
+def test_options_that_lack_something_say_what() -> None:
+    with pytest.raises(ValueError, match="no ledger to read"):
+        TrainConfig(method="odt", model=ModelConfig(accounts=AccountsConfig(ledger_input="state")))
+    with pytest.raises(ValueError, match="soft_codes must be 1 for discrete actions"):
+        DecisionTransformer(tiny({"soft_codes": 2}, action=DISCRETE))
+    policy = DecisionTransformer(tiny({"state_codes": 3}))
+    with pytest.raises(ValueError, match="fit the accounts on data first"):
+        policy.accounts.enter(torch.zeros(1, 2), torch.zeros(1, 3))
+    with pytest.raises(ValueError, match="states are needed to fit"):
+        policy.accounts.fit(torch.zeros(4, 2), torch.zeros(4))
+    ledger = make_policy(tiny({"ledger_input": "state"}))
+    window = make_window(ledger, B=2, K=4)
+    del window["ledgers"]
+    with pytest.raises(ValueError, match=r"ledgers must be given .* shape \(2, 4, 9\), got None"):
+        ledger(**window)

@@ -30,6 +30,8 @@ class Accounting(Bookkeeping):
 
     def __init__(self, config: PolicyConfig) -> None:
         accounts = config.accounts
+        if accounts.soft_codes > 1 and config.action.is_discrete:
+            raise ValueError("accounts.soft_codes must be 1 for discrete actions: they have no distance to each other")
         super().__init__(
             make_codebook(accounts, config.action),
             make_rule(accounts),

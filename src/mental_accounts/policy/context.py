@@ -161,7 +161,7 @@ class Context:
             self.ledger.reset(over)
         self.return_now.copy_(torch.where(over, self.target, self.return_now))
         self.timestep_now.masked_fill_(over, 0)
-        self.mask.masked_fill_(over.unsqueeze(-1), False)
+        self.mask.logical_and_(~over.unsqueeze(-1))
         self._awaiting = False
 
     def _checked_target(self, target_return: float | Sequence[float] | np.ndarray, device: torch.device) -> Tensor:

@@ -1,0 +1,49 @@
+"""export: a trained policy as a program that needs neither this package nor Python."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+
+from mental_accounts.integrations.exporting import ExportFormat, export_policy
+from mental_accounts.learning.run_folder import RunError, RunFolder
+from mental_accounts.policy import DecisionTransformer
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write the acting step of a trained policy, ledger and all, as a torch.export or ONNX program."""
+
+    run: tyro.conf.Positional[Path]
+    """The folder of a run, or of a saved policy."""
+    format: ExportFormat = "onnx"
+    """onnx: policy.onnx, for onnxruntime (extra `onnx`). torch-export: policy.pt2, for PyTorch."""
+    output: Path | None = None
+    """The folder to write into; None: `export` in the folder of the run."""
+    num_envs: int = 1
+    """Environments (robots) that act together."""
+
+    def execute(self) -> int:
+        """Write it, check it against the policy, and say where it is."""
+        folder, about = self.run, dict[str, Any]()
+        if not folder.is_dir():
+            raise RunError(f"{folder} does not exist; give the folder of a run, or of a saved policy")
+        run = RunFolder(folder)
+        if run.is_run:
+            facts, settings = run.read_task(), run.read_config()
+            target = facts["target_return"] if settings.target_return is None else settings.target_return
+            about = {"env_id": facts["env_id"], "target_return": target}
+            folder = self.run / "policy"
+            if not folder.is_dir():
+                raise RunError(f"{self.run} has no policy yet: the run has not written its first checkpoint")
+        output = self.output or self.run / "export"
+        policy = DecisionTransformer.load(folder)
+        written = export_policy(policy, output, self.format, num_envs=self.num_envs, about=about)
+        checked = written["checked"]
+        print(f"program: {output / written['file']}   how to run it: {output / written['file']}.json")
+        print(
+            f"the same actions as the policy's to {checked['largest_difference_of_actions']:.1e}, "
+            f"over {checked['steps']} steps"
+        )
+        return 0

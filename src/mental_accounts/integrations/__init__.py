@@ -1,0 +1,20 @@
+"""Accounts inside other people's transformers, and policies that leave this package.
+
+`hugging_face_accounts`, `torch_accounts` and `torchrl_accounts` give a model of that library accounts: the same three
+arguments everywhere (codebook, rule, beta). `hub` has policies for the Hugging Face Hub, `exporting` the acting step
+as a torch.export or ONNX program. No library is imported before it is asked for.
+"""
+
+from mental_accounts.integrations.attached import AttachedAccounts, every
+from mental_accounts.integrations.hugging_face import hugging_face_accounts
+from mental_accounts.integrations.torch_modules import torch_accounts
+from mental_accounts.integrations.torchrl_actors import ledger_transform, torchrl_accounts
+
+__all__ = [
+    "AttachedAccounts",
+    "every",
+    "hugging_face_accounts",
+    "ledger_transform",
+    "torch_accounts",
+    "torchrl_accounts",
+]

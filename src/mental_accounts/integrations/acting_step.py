@@ -1,0 +1,81 @@
+"""The acting step as a pure function of tensors: what `policy.act` and `context.record` do, without a Context.
+
+    action, *new_state = step(observation, reward, ended, target_return, *state)
+
+`reward` and `ended` answer the previous action. At the first step of an episode `ended` is True: accounts, window and
+return-to-go then begin anew, whatever the state holds. So the first state may be all zeros.
+"""
+
+import copy
+
+from torch import Tensor, nn
+
+from mental_accounts.accounts import CanonicalLedger
+from mental_accounts.policy import Context, DecisionTransformer
+
+INPUTS = ("observation", "reward", "ended", "target_return")
+
+
+class ActingStep(nn.Module):
+    """The acting step of a policy for `num_envs` environments at once, with the mean action."""
+
+    def __init__(self, policy: DecisionTransformer, num_envs: int) -> None:
+        super().__init__()
+        self.policy = policy
+        self._template = policy.context(num_envs, 0.0)
+        self.state_names = tuple(self.first_state())
+
+    def first_state(self) -> dict[str, Tensor]:
+        """The state to begin with, by name: what a context remembers, but for what this policy never reads."""
+        names = ["observations", "actions", "returns_to_go", "timesteps", "mask", "return_now", "timestep_now"]
+        if self.policy.accounts is not None:
+            kept = self.policy.accounts.config
+            names += ["payoffs", "codes"] if kept.account_scope == "window" else ["attractions"]
+            names += ["codes"] if kept.read == "now" and "codes" not in names else []
+            names += ["weights"] if kept.soft_codes > 1 else []
+            names += ["ledgers"] if self.policy.config.reads_ledger and kept.account_scope == "trajectory" else []
+        state = {name: getattr(self._template, name).clone() for name in names}
+        ledger = self._template.ledger
+        if ledger is not None and "attractions" in names:
+            state["balances"] = ledger.attractions.clone()
+            if isinstance(ledger, CanonicalLedger):
+                state["experience"] = ledger.experience.clone()
+        return state
+
+    def forward(
+        self, observation: Tensor, reward: Tensor, ended: Tensor, target_return: Tensor, *state: Tensor
+    ) -> tuple[Tensor, ...]:
+        """(n, state_dim), (n,), (n,) bool, (n,) and the state -> actions (n, dim) or (n,), and the new state."""
+        context = self._context(target_return, dict(zip(self.state_names, state, strict=True)))
+        context.record(reward, ended)
+        action = self.policy.choose(observation, context)
+        return (action, *(self._part(context, name) for name in self.state_names))
+
+    def _context(self, target_return: Tensor, state: dict[str, Tensor]) -> Context:
+        """A context in the middle of things: its last action is about to be answered."""
+        context = copy.copy(self._template)
+        context.target = target_return
+        for name, value in vars(self._template).items():
+            if isinstance(value, Tensor) and name != "target":
+                setattr(context, name, state.get(name, value).clone())
+        if context.accounts is not None:
+            context.ledger = context.accounts.ledger(context.num_envs, target_return.device)
+            if "balances" in state:
+                context.ledger.attractions = state["balances"].clone()
+            if isinstance(context.ledger, CanonicalLedger) and "experience" in state:
+                context.ledger.experience = state["experience"].clone()
+        context._awaiting = True
+        return context
+
+    @staticmethod
+    def _part(context: Context, name: str) -> Tensor:
+        part: Tensor
+        if name == "balances":
+            assert context.ledger is not None
+            part = context.ledger.attractions
+        elif name == "experience":
+            assert isinstance(context.ledger, CanonicalLedger)
+            part = context.ledger.experience
+        else:
+            part = getattr(context, name)
+        return part

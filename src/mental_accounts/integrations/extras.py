@@ -1,0 +1,28 @@
+"""Libraries that are not part of a core install: which versions are supported, and what to do where one is missing."""
+
+import re
+from importlib import metadata
+
+SUPPORTED = {
+    "transformers": ("hf", (5, 0), (6, 0)),
+    "torchrl": ("torchrl", (0, 14), (1, 0)),
+    "huggingface_hub": ("hub", (1, 0), (3, 0)),
+    "onnx": ("onnx", (1, 17), (2, 0)),
+    "onnxscript": ("onnx", (0, 5), (1, 0)),
+    "onnxruntime": ("onnx", (1, 20), (2, 0)),
+}
+"""Library -> the extra that installs it, the first version that is supported, and the first that is not any more."""
+
+
+def check_library(name: str, purpose: str) -> None:
+    """Refuse a library that is missing, or of a version outside the supported range, with what to do about it."""
+    extra, low, high = SUPPORTED[name]
+    install = f"pip install 'mental-accounts[{extra}]'"
+    try:
+        installed = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        raise ImportError(f"{purpose} needs {name}, which is not installed: {install}") from None
+    numbers = [int(part) for part in re.findall(r"\d+", installed)[:2]]
+    if not low <= (*numbers, 0, 0)[:2] < high:
+        wanted = f">= {'.'.join(map(str, low))} and < {'.'.join(map(str, high))}"
+        raise ImportError(f"{purpose} supports {name} {wanted}, but {installed} is installed: {install} --upgrade")

@@ -1,0 +1,133 @@
+"""Accounts in plain PyTorch: TransformerEncoder, TransformerEncoderLayer, MultiheadAttention, or a model made of them.
+
+The bias goes into the float mask of every self-attention. PyTorch's fused inference path skips the attention modules,
+so it is off while a bias is there; where β is zero nothing is changed, and the fused path is as it was.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mental_accounts.accounts import BiasScale, Codebook, RewardTransform, UpdateRule
+from mental_accounts.integrations.attached import AttachedAccounts, Columns, check_arguments, mark
+
+
+def torch_accounts(
+    model: nn.Module,
+    codebook: Codebook,
+    rule: UpdateRule,
+    beta: float | Tensor | BiasScale,
+    *,
+    transform: RewardTransform | None = None,
+    clip: float | None = None,
+    columns: Columns | None = None,
+) -> AttachedAccounts:
+    """Attach accounts to all self-attention of a model that is made of PyTorch's own modules.
+
+    The model's call then also takes `actions=` (B, K[, dim]) and `rewards=` (B, K), or `attractions=` (B, K), unless
+    `accounts.enter` or `accounts.begin` told before. `columns` says which tokens are actions; tokens are (return,
+    state, action) per step without it.
+    """
+    check_arguments(model, codebook, rule, beta)
+    modules = self_attention_modules(model)
+    accounts = AttachedAccounts(codebook, rule, beta, transform=transform, clip=clip, columns=columns)
+    biased = [_BiasedAttention(module, layer, accounts) for layer, module in enumerate(modules)]
+    for attention in biased:
+        _replace_forward(attention.module, attention.forward, accounts)
+    _replace_forward(model, _Reader(model, accounts).forward, accounts)
+    mark(model, accounts)
+    return accounts
+
+
+def self_attention_modules(model: nn.Module) -> list[nn.MultiheadAttention]:
+    """Every MultiheadAttention of a model, in order, but for a decoder's attention to its memory."""
+    memory = {
+        id(part.multihead_attn) for part in model.modules() if isinstance(part, nn.TransformerDecoderLayer)
+    }  # fmt: skip
+    found = [m for m in model.modules() if isinstance(m, nn.MultiheadAttention) and id(m) not in memory]
+    if not found:
+        raise ValueError(
+            f"the attention of {type(model).__name__} cannot take a bias: it has no torch.nn.MultiheadAttention; use "
+            "hugging_face_accounts for models of transformers, or add column_bias to the attention logits yourself"
+        )
+    for module in found:
+        if module.bias_k is not None or module.add_zero_attn:
+            raise ValueError(
+                "the attention cannot take a bias: add_bias_kv and add_zero_attn add columns that no selector knows"
+            )
+    return found
+
+
+def _replace_forward(module: nn.Module, forward: Callable[..., Any], accounts: AttachedAccounts) -> None:
+    """Shadow a module's forward. A hook would do, but hooks turn PyTorch's fused path off for good."""
+    earlier = module.__dict__.get("forward")
+    module.forward = forward
+
+    def restore() -> None:
+        del module.forward
+        if earlier is not None:
+            module.forward = earlier
+
+    accounts.on_detach(restore)
+
+
+class _Reader:
+    """The model's own call, which now also takes what the accounts want to know."""
+
+    def __init__(self, model: nn.Module, accounts: AttachedAccounts) -> None:
+        self.call, self.accounts = model.forward, accounts
+        self.own = set(inspect.signature(model.forward).parameters)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As the model's own forward; actions, rewards, attractions and account_mask are the accounts'."""
+        told = {name: kwargs.pop(name, None) for name in ("attractions", "account_mask")}
+        for name in ("actions", "rewards"):
+            told[name] = kwargs.get(name) if name in self.own else kwargs.pop(name, None)
+        if self.accounts.are_silent:
+            return self.call(*args, **kwargs)
+        self.accounts.tell(**told)
+        fast = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+        try:
+            return self.call(*args, **kwargs)
+        finally:
+            torch.backends.mha.set_fastpath_enabled(fast)
+            self.accounts.tell()
+
+
+class _BiasedAttention:
+    """One MultiheadAttention whose mask carries the bias."""
+
+    def __init__(self, module: nn.MultiheadAttention, layer: int, accounts: AttachedAccounts) -> None:
+        self.module, self.layer, self.accounts = module, layer, accounts
+        self.call = module.forward
+        self.signature = inspect.signature(module.forward)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As MultiheadAttention.forward, with the bias in attn_mask."""
+        if self.accounts.are_silent:
+            return self.call(*args, **kwargs)
+        given = self.signature.bind(*args, **kwargs).arguments
+        query, key = given["query"], given["key"]
+        batched = query.ndim == 3
+        sequence = 1 if self.module.batch_first and batched else 0
+        B = query.shape[1 - sequence] if batched else 1
+        rows, S = query.shape[sequence], key.shape[sequence]
+        self.accounts.show_for(S, query.device)
+        bias = self.accounts.bias(self.layer, B, S)
+        assert bias is not None  # show_for saw to it
+        heads = self.module.num_heads
+        full = bias.to(query.dtype).expand(B, heads, rows, S).reshape(B * heads, rows, S)
+        mask = given.get("attn_mask")
+        if mask is not None and mask.dtype == torch.bool:
+            mask = torch.zeros(mask.shape, dtype=query.dtype, device=mask.device).masked_fill(mask, -torch.inf)
+        given["attn_mask"] = full if mask is None else mask + full
+        padding = given.get("key_padding_mask")
+        if padding is not None and padding.dtype == torch.bool:  # both masks must be of one type
+            zeros = torch.zeros(padding.shape, dtype=query.dtype, device=padding.device)
+            given["key_padding_mask"] = zeros.masked_fill(padding, -torch.inf)
+        given["is_causal"] = False  # a hint that would have the mask ignored
+        return self.call(**given)

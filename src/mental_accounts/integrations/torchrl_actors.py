@@ -1,0 +1,127 @@
+"""Accounts in TorchRL's decision-transformer actors: DecisionTransformer, DTActor, OnlineDTActor, and what wraps them.
+
+Their tokens are (return, state, action), and their backbone is a GPT-2 of Hugging Face. They are not given rewards; so
+rewards are read off the returns-to-go, unless the accounts were told otherwise. In a rollout, `ledger_transform` keeps
+live accounts from the rewards of the environment itself.
+"""
+
+import inspect
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mental_accounts.accounts import BiasScale, Codebook, RewardTransform, UpdateRule
+from mental_accounts.integrations.attached import AttachedAccounts, check_arguments, mark
+from mental_accounts.integrations.extras import check_library
+from mental_accounts.integrations.hugging_face import attention_modules, bias_attention, check_attention
+
+
+def torchrl_accounts(
+    model: nn.Module,
+    codebook: Codebook,
+    rule: UpdateRule,
+    beta: float | Tensor | BiasScale,
+    *,
+    transform: RewardTransform | None = None,
+    clip: float | None = None,
+    return_scale: float = 1.0,
+) -> AttachedAccounts:
+    """Attach accounts to the one DecisionTransformer inside a TorchRL actor or policy (not a loss: give it the actor).
+
+    Rewards are differences of `return_to_go` divided by `return_scale` (what returns were multiplied by), undiscounted;
+    the last step of a window has none yet. `accounts.enter` and `accounts.begin` take precedence.
+    """
+    check_library("transformers", "torchrl_accounts")
+    check_library("torchrl", "torchrl_accounts")
+    check_arguments(model, codebook, rule, beta)
+    backbone = _decision_transformer(model)
+    check_arguments(backbone, codebook, rule, beta)
+    check_attention(backbone.transformer)
+    accounts = AttachedAccounts(codebook, rule, beta, transform=transform, clip=clip, columns=None)
+    reader = _ReturnReader(backbone, accounts, return_scale)
+    accounts.on_detach(backbone.register_forward_pre_hook(reader.before, with_kwargs=True).remove)
+    accounts.on_detach(backbone.register_forward_hook(reader.after, always_call=True).remove)
+    bias_attention(attention_modules(backbone.transformer), accounts)
+    mark(backbone, accounts)
+    return accounts
+
+
+def ledger_transform(accounts: AttachedAccounts, action_key: str = "action", reward_key: str = "reward") -> Any:
+    """A TorchRL transform that posts every step of an environment to live accounts: `env.append_transform(...)`.
+
+    Accounts start when the environment is reset, and again where an episode begins anew. Append it before transforms
+    that stack actions (CatFrames), so that it sees single ones.
+    """
+    check_library("torchrl", "ledger_transform")
+    from torchrl.envs import Transform  # type: ignore[import-untyped,unused-ignore]
+
+    class LedgerTransform(Transform):  # type: ignore[misc,unused-ignore]
+        """Posts actions and rewards, and begins anew with every episode."""
+
+        def _step(self, tensordict: Any, next_tensordict: Any) -> Any:
+            actions, rewards = tensordict.get(action_key), next_tensordict.get(reward_key)
+            n = rewards.numel()
+            if accounts.ledger is None:
+                accounts.begin(n)
+            done = next_tensordict.get("done", None)
+            ended = None if done is None else done.reshape(n)
+            accounts.post(actions.reshape(n, -1), rewards.reshape(n), ended)
+            return next_tensordict
+
+        def _reset(self, tensordict: Any, tensordict_reset: Any) -> Any:
+            which = tensordict.get("_reset", None) if tensordict is not None else None
+            done = tensordict_reset.get("done")
+            if accounts.ledger is None or which is None or accounts.ledger.batch_shape != (done.numel(),):
+                accounts.begin(done.numel())
+            return tensordict_reset
+
+    return LedgerTransform()
+
+
+def _decision_transformer(model: nn.Module) -> Any:
+    """The DecisionTransformer inside."""
+    from torchrl.modules import DecisionTransformer  # type: ignore[import-untyped,unused-ignore]
+
+    found = [part for part in model.modules() if isinstance(part, DecisionTransformer)]
+    if len(found) != 1:
+        raise ValueError(
+            f"the attention of {type(model).__name__} cannot take a bias: expected one torchrl DecisionTransformer "
+            f"inside (as in DTActor and OnlineDTActor), found {len(found)}"
+        )
+    return found[0]
+
+
+class _ReturnReader:
+    """Reads actions and returns-to-go off the call of a DecisionTransformer."""
+
+    def __init__(self, backbone: nn.Module, accounts: AttachedAccounts, return_scale: float) -> None:
+        self.accounts, self.return_scale = accounts, return_scale
+        self.names = list(inspect.signature(backbone.forward).parameters)
+
+    def before(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make the bias of this forward."""
+        attractions = kwargs.pop("attractions", None)
+        self.accounts.show(None)
+        if self.accounts.are_silent:
+            return args, kwargs
+        given = {**dict(zip(self.names, args, strict=False)), **kwargs}
+        actions, returns = given["action"], given["return_to_go"]
+        K = actions.shape[-2]
+        flat = actions.reshape(-1, K, actions.shape[-1])  # (B, K, dim), as the model itself makes it
+        if attractions is None and self.accounts.ledger is None and not self.accounts.were_entered:
+            rewards = rewards_of(returns.reshape(-1, K)) / self.return_scale
+            attractions = self.accounts.trace(flat, rewards)
+        chosen = self.accounts.choose(attractions, None, None, None, self.accounts.selector(3 * K))
+        self.accounts.show(self.accounts.spread(chosen.reshape(-1, K), 3 * K, actions.device))
+        return args, kwargs
+
+    def after(self, *_: Any) -> None:
+        """Forget it."""
+        self.accounts.show(None)
+
+
+def rewards_of(returns_to_go: Tensor) -> Tensor:
+    """(B, K) -> (B, K): what each step lowered the return-to-go by; 0 for the last, which has not been answered."""
+    return F.pad(returns_to_go[:, :-1] - returns_to_go[:, 1:], (0, 1)).to(torch.float32)
