@@ -3,17 +3,21 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+SMALL := .venv/.installed-small
 
 .PHONY: demo test lint types unit results bench clean
 .DEFAULT_GOAL := test
 
 test: lint types unit
 
-$(INSTALLED): pyproject.toml constraints.txt
+# What it takes to run, and what it takes to develop.
+$(SMALL): EXTRAS := mujoco,report
+$(INSTALLED): EXTRAS := dev
+$(SMALL) $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	touch $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
+	touch $@
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
@@ -25,7 +29,7 @@ types: $(INSTALLED)
 unit: $(INSTALLED)
 	$(BIN)/python -m pytest
 
-demo: $(INSTALLED)
+demo: $(SMALL)
 	$(BIN)/mental-accounts compare
 
 results: $(INSTALLED)
