@@ -55,7 +55,7 @@ def section(name: str, evidence: Evidence, analysis: Analysis) -> str:
                 table = paper_table_for(part.task)
                 if name == "paper" and table is not None:
                     metric = found.rows[0]
-                    row += f" {table.rows[metric.name][2]:+.1f}% | {metric.change_percent:+.1f}% |"
+                    row += f" {table.rows[metric.name][2]:+.1f}% | {metric.change_percent:+.1f}% |".replace("-", "−")
             lines.append(row)
     return "\n".join(lines)
 
