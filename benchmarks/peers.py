@@ -64,6 +64,10 @@ class Peer:
         self.problem: str | None = said.get("error")
         self.version: str = said.get("version", "")
 
+    def end(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
     def hear(self) -> dict[str, Any]:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -147,14 +151,17 @@ def main() -> None:
     parser.add_argument("--here", action="store_true", help="no virtual environments: what this Python has")
     parser.add_argument("--json", type=Path, help="also write the numbers here")
     args = parser.parse_args()
-    peers = [Peer(name, args.device, args.threads, args.here) for name in PEERS]
-    for peer in peers:
-        print(f"{peer.name}: {peer.problem or peer.version}")
-    peers = [peer for peer in peers if peer.problem is None]
     repeats = args.repeats or (20 if args.device == "cuda" else 1)
-    results = []
+    results, versions = [], {}
     for case in cases(args.quick):
-        results.append(measure(peers, case, args.rounds, repeats))
+        peers = [Peer(name, args.device, args.threads, args.here) for name in PEERS]  # anew: memory is that of one case
+        for peer in peers:
+            if peer.name not in versions:
+                versions[peer.name] = peer.problem or peer.version
+                print(f"{peer.name}: {versions[peer.name]}", flush=True)
+        results.append(measure([peer for peer in peers if peer.problem is None], case, args.rounds, repeats))
+        for peer in peers:
+            peer.end()
         show(results[-1])
     print()
     overhead(results)
@@ -162,7 +169,7 @@ def main() -> None:
         from mental_accounts.learning.run_folder import surroundings
 
         content = {"what": (__doc__ or "").splitlines()[0], "command": sys.argv, **surroundings()}
-        content |= {"peers": {peer.name: peer.version for peer in peers}, "results": results}
+        content |= {"peers": versions, "results": results}
         args.json.write_text(json.dumps(content, indent=1) + "\n")
 
 
