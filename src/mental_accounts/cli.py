@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from mental_accounts.commands.training import Evaluate, Resume, Train, starting_
 from mental_accounts.learning.checkpoint import CheckpointError
 from mental_accounts.learning.rollout import BrokenEnvironmentError
 from mental_accounts.learning.run_folder import RunError
+from mental_accounts.learning.signals import StopSignal
 from mental_accounts.learning.update import DivergenceError
 
 BAD_INPUT = (ValueError, OSError, ImportError, RunError, CheckpointError)
@@ -63,9 +65,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read the output has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("interrupted", file=sys.stderr)
-        return 130
+        return 128 + (stop.signal_number if isinstance(stop, StopSignal) else signal.SIGINT)
     except (*FAILED, *BAD_INPUT) as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1 if isinstance(error, FAILED) else 2

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import secrets
 import time
 from collections.abc import Iterator
@@ -33,3 +34,8 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Write one file, replacing what was there at the last moment."""
     with whole_file(path) as temporary:
         temporary.write_bytes(data)
+
+
+def slug(text: str) -> str:
+    """Text as a part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-")

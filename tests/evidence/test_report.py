@@ -165,6 +165,31 @@ def test_returns_against_samples_are_interpolated(tmp_path: Path) -> None:
     assert math.isnan(matrix[1][0])
 
 
+def test_a_run_that_was_never_evaluated_is_left_out(tmp_path: Path) -> None:
+    study = write_study(tmp_path, returns, seeds=3)
+    path = study.jobs[1].path / "metrics.jsonl"
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    bare = [{key: value for key, value in line.items() if not key.startswith("evaluation/")} for line in lines]
+    path.write_text("".join(json.dumps(line) + "\n" for line in bare))
+    evidence = read_study(tmp_path)
+    assert "seed 0: left out, it was never evaluated" in evidence.warnings[0]
+    write_report(evidence, tmp_path)
+
+
+def test_runs_that_are_unlike_say_so(tmp_path: Path) -> None:
+    study = write_study(tmp_path, returns, seeds=3)
+    for job in study.jobs:
+        record = json.loads((job.path / "config.json").read_text())
+        if job.arm.label != "odt":
+            record["config"]["lr"], record["config"]["seed"] = 0.5, job.seed + 1
+        record["versions"]["torch"] = str(job.seed)
+        (job.path / "config.json").write_text(json.dumps(record))
+    found = "\n".join(read_runs([job.path for job in study.jobs]).warnings)
+    assert "also differ in lr" in found
+    assert "seeds 0, 3 have no partner" in found
+    assert "not all runs were made with the same versions" in found
+
+
 def test_text_is_escaped() -> None:
     blocks = [Heading("<b>", 1), Text("a & <i>"), Table(["<x>"], [["|"]], caption="</table>")]
     html, markdown = to_html("<t>", blocks), to_markdown(blocks)

@@ -22,6 +22,13 @@ from mental_accounts.evidence.statistics import (
 STUDIES, SEEDS = 1_000, 10
 
 
+def test_little_evidence_claims_nothing() -> None:
+    assert difference_interval([1.0, 2.0], [0.0, 1.0]).verdict() == "cannot tell"
+    assert difference_interval([1.0, 2.0], [1.0, 2.0]) == Interval(0.0, 0.0, 0.0)
+    assert probability_of_improvement([1.0], [0.0]) == Interval(1.0, 0.0, 1.0)
+    assert iqm_interval([3.0]).low == -math.inf
+
+
 def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     return 1000 + 300 * rng.standard_normal(shape)
 
@@ -96,7 +103,7 @@ def test_seeds_make_intervals_repeatable() -> None:
 
 def test_extremes() -> None:
     assert mean_interval([5.0]) == Interval(5.0, -math.inf, math.inf)
-    assert mean_interval([5.0, 5.0, 5.0]) == Interval(5.0, 5.0, 5.0)
+    assert mean_interval([5.0] * 5) == Interval(5.0, 5.0, 5.0)
     assert difference_interval([3.0, 4.0, 5.0], [1.0, 2.0, 3.0]).verdict() == "helps"
     assert difference_interval([1.0, 2.0, 3.0], [3.0, 4.0, 5.0]).verdict() == "hurts"
     assert difference_interval([3.0, 4.0], [1.0, 2.0]).verdict(higher_is_better=False) == "hurts"

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,33 @@ def test_an_interrupted_comparison_goes_on_without_repeating(aim: TrainConfig, t
     again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert again.returncode == 0
     assert "begins" not in again.stdout
+
+
+def test_what_an_environment_prints_disturbs_nobody(aim: TrainConfig, tmp_path: Path) -> None:
+    """A bare number on standard output is valid JSON, and no message."""
+    config = replace(aim, env_id="tests.study.talking_env:Talking-v0")
+    study = Study(tmp_path / "study", ("imported/aim",), (Arm.parse("odt"),), (0,), config, "test")
+    study.write(["test"])
+    problems, _ = launch(study.jobs, 1)
+    assert problems == {}
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_study_that_is_told_to_end_leaves_checkpoints(aim: TrainConfig, tmp_path: Path, number: int) -> None:
+    out = tmp_path / "out"
+    command = [sys.executable, "-m", "mental_accounts", "compare", "--task", "imported/aim", "--seeds", "1"]
+    command += ["--methods", "odt", "--out", str(out), "--set", "hidden=16", "layers=1", "heads=1", "device=cpu"]
+    command += ["updates_per_pretrain_iteration=100000", "pretrain_iterations=1", "checkpoint_seconds=1000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 40
+    while not list(out.glob("runs/*/*/*/task.json")):  # it is under way
+        assert time.monotonic() < until
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    time.sleep(1.0)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "go on with:" in errors
+    assert list(out.glob("runs/*/*/*/checkpoint/*/state.json"))

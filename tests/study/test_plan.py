@@ -47,6 +47,7 @@ def test_changes_find_their_field_and_keep_its_type() -> None:
         ("zzz", "there are dt, odt, ewa-vq-odt"),
         ("odt:bata=1", "no field 'bata' to set; did you mean beta"),
         ("odt:beta", "must look like field=value"),
+        ("odt:seed=3", "seed is not changed by field=value: use --seeds"),
     ],
 )
 def test_bad_methods(text: str, message: str) -> None:

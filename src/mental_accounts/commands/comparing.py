@@ -21,6 +21,7 @@ from mental_accounts.evidence.paper import beside_the_paper, paper_table_for
 from mental_accounts.evidence.report import Report, write_report
 from mental_accounts.evidence.runs import Evidence, read_runs, read_study
 from mental_accounts.learning.run_folder import RunError
+from mental_accounts.learning.signals import stopping_by_signal
 from mental_accounts.presets import PRESETS, PresetName
 from mental_accounts.study.local import LocalLauncher, default_workers
 from mental_accounts.study.plan import STUDY_FILE, Arm, Study, StudyError, parse_changes, with_changes
@@ -175,7 +176,7 @@ def run_study(study: Study, running: Running) -> dict[str, str]:
     """Run what is not finished; what went wrong, by run."""
     if running.workers is not None and running.workers < 1:
         raise StudyError(f"--workers must be at least 1, got {running.workers}")
-    study.write(sys.argv)
+    study.write(["mental-accounts", *sys.argv[1:]])
     missing = [job for job in study.jobs if not job.is_finished]
     console = Console()
     done = len(study.jobs) - len(missing)
@@ -188,7 +189,7 @@ def run_study(study: Study, running: Running) -> dict[str, str]:
         return {}
     again = f"{_program()} {shlex.join(sys.argv[1:])}"
     try:
-        with StudyView(len(study.jobs), done, console) as view:
+        with stopping_by_signal(), StudyView(len(study.jobs), done, console) as view:
             if running.launcher == "ray":
                 from mental_accounts.study.cluster import RayLauncher  # an extra
 
@@ -199,7 +200,8 @@ def run_study(study: Study, running: Running) -> dict[str, str]:
             workers = running.workers or default_workers(missing)
             return LocalLauncher(workers).run(missing, view)
     except KeyboardInterrupt:
-        print(f"stopped, every run after a checkpoint; go on with: {again}", file=sys.stderr)
+        how = "at its last checkpoint" if running.launcher == "ray" else "after a checkpoint"
+        print(f"stopped, every run {how}; go on with: {again}", file=sys.stderr)
         raise
 
 
@@ -243,7 +245,7 @@ def print_tables(evidence: Evidence, console: Console) -> None:
 
 def _conclude(report: Report, problems: dict[str, str]) -> None:
     """Three lines: what came out, what failed, where to read on."""
-    for text in report.headlines or ("one method: nothing to compare it with.",):
+    for text in report.headlines or ("nothing to compare: there are no two methods with a seed in common.",):
         print(text)
     if problems:
         print(f"{len(problems)} runs failed and are left out: {'; '.join(f'{k}: {v}' for k, v in problems.items())}")

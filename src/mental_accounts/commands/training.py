@@ -53,7 +53,7 @@ class Train:
         if folder.has_begun:
             raise RunError(f"{folder.path} holds a run already; go on with: {_command('resume', folder)}")
         folder.path.mkdir(parents=True, exist_ok=True)
-        folder.write_config(settings, sys.argv)
+        folder.write_config(settings, ["mental-accounts", *sys.argv[1:]])
         try:
             return _train(folder, settings, self.tracker)
         except (ValueError, OSError, ImportError, RunError):

@@ -13,6 +13,8 @@ from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.environments.learners import Learner, Played
 from mental_accounts.spaces import action_spec_of
 
+DATA_VERSION = 1
+"""To be raised with every change of the environments or of the learner: older files are then not taken for new ones."""
 EPISODE_SEEDS = 1_000_003
 """Episode i of data seed s is played with seed s · this + i."""
 
@@ -22,7 +24,14 @@ def make_hidden(name: str, env_id: str, size: int, seed: int = 0, learner: Learn
     if size < 1 or seed < 0:
         raise DataError(f"steps must be at least 1 and seed 0 or more, got {size} and {seed}")
     learner = learner or Learner()
-    facts = {"env_id": env_id, "size": size, "seed": seed, "learner": vars(learner), "numpy": np.__version__}
+    facts = {
+        "version": DATA_VERSION,
+        "env_id": env_id,
+        "size": size,
+        "seed": seed,
+        "learner": vars(learner),
+        "numpy": np.__version__,
+    }
     digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8).hexdigest()
     path = cache_folder() / "hidden" / f"{name}-{digest}.safetensors"
     if path.exists():

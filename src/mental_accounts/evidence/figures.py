@@ -67,7 +67,7 @@ def draw_curves(axes: "Axes", evidence: Evidence, task: str, metric: str, agains
     axes.set_xlabel("environment steps" if against == "env_steps" else "updates", fontsize=8)
 
 
-def seed_figure(scores: Sequence[Scores], methods: Sequence[str], target: float | None = None) -> "Figure":
+def seed_figure(scores: Sequence[Scores], methods: Sequence[str]) -> "Figure":
     """The last return of every seed as a point, with the mean and its 95% interval beside."""
     figure, ((axes,),) = _grid(1, 1, width=6.4, height=0.55 * len(scores) + 1.2)
     for row, score in enumerate(scores):

@@ -1,6 +1,5 @@
 """One inspected episode for each method and task of a report, as pages beside it."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +7,7 @@ from pathlib import Path
 from mental_accounts.evidence.inspect import record
 from mental_accounts.evidence.inspect_page import film_recording, to_page
 from mental_accounts.evidence.runs import Evidence, Run
-from mental_accounts.files import write_atomically
+from mental_accounts.files import slug, write_atomically
 from mental_accounts.learning.evaluation import read_subject
 
 PICTURES = 60
@@ -36,7 +35,7 @@ def inspect_evidence(evidence: Evidence, folder: Path, say: Callable[[str], None
             runs = evidence.of(task, method)
             if not runs:
                 continue
-            page = folder / "inspect" / f"{_slug(task)}-{_slug(method)}.html"
+            page = folder / "inspect" / f"{slug(task)}-{slug(method)}.html"
             try:
                 if not _is_there(page, runs[0].path):
                     say(f"inspecting an episode: {task} {method}")
@@ -59,7 +58,3 @@ def _inspect(run: Run, page: Path) -> None:
     recording = record(read_subject(run.path, None, None), episodes=1, seed=run.seed)
     films = film_recording(recording, run.seed, PICTURES)
     write_atomically(page, to_page(recording, films).encode())
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-")

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mental_accounts.data.tasks import TASKS
 from mental_accounts.evidence.analysis import Analysis, Comparison, Scores, TaskAnalysis, analyse
 from mental_accounts.evidence.figures import as_svg, paper_figure, save, seed_figure
 from mental_accounts.evidence.page import Block, Code, Heading, Link, Picture, Table, Text, to_html, to_markdown
 from mental_accounts.evidence.paper import paper_table_for
-from mental_accounts.evidence.runs import LOWER_IS_BETTER, Evidence
+from mental_accounts.evidence.runs import LOWER_IS_BETTER, Evidence, Run
 from mental_accounts.evidence.statistics import Interval
 from mental_accounts.files import write_atomically
 from mental_accounts.learning.run_folder import RunError
@@ -245,7 +246,7 @@ def _making(evidence: Evidence) -> list[Block]:
     blocks.append(
         Text(f"Versions: {listed}. Hardware: {machine} cores. Commit: {made.get('git_commit') or 'unknown'}.")
     )
-    sources = sorted({f"{run.task}: {_source(run.task)}" for run in evidence.runs})
+    sources = sorted({f"{run.task}: {_source(run)}" for run in evidence.runs})
     blocks.append(Text("Data: " + "; ".join(sources) + "."))
     rows = [
         [run.task, run.method, str(run.seed), f"{run.summary['last_return']:.1f}", f"{run.summary['best_return']:.1f}",
@@ -257,11 +258,20 @@ def _making(evidence: Evidence) -> list[Block]:
     return blocks
 
 
-def _source(task: str) -> str:
-    prefix = task.partition("/")[0] if "/" in task else ""
-    return {"d4rl": "D4RL's own files", "minari": "Minari", "imported": "imported by the user"}.get(
-        prefix, "built-in (rolled out here from behaviour policies of this project; not D4RL's files)"
-    )
+SOURCES = {
+    "builtin": "built-in (rolled out here from behaviour policies of this project; not D4RL's files)",
+    "hidden": "played here by a learner with accounts of its own",
+    "d4rl": "D4RL's own files",
+    "minari": "Minari",
+    "imported": "imported by the user",
+}
+
+
+def _source(run: Run) -> str:
+    if run.config.get("task") is None:
+        return "none, random episodes to begin with"
+    prefix = run.task.partition("/")[0] if "/" in run.task else ""
+    return SOURCES[prefix if prefix in SOURCES else TASKS[run.task].source if run.task in TASKS else "imported"]
 
 
 def _number(value: float | None) -> str:

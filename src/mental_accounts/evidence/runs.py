@@ -66,7 +66,6 @@ class Evidence:
     runs: tuple[Run, ...]
     warnings: tuple[str, ...]
     made_by: Mapping[str, Any] = field(default_factory=dict)
-    preset: str | None = None
 
     def of(self, task: str, method: str) -> list[Run]:
         """The runs of one cell, by seed."""
@@ -104,6 +103,15 @@ def read_study(folder: Path) -> Evidence:
             warnings.append(f"{name}: left out, it was made with other settings ({', '.join(different)})")
             continue
         runs.append(run)
+    warnings += _without_partner(tasks, methods, runs) + _made_differently(runs)
+    made_by = dict(runs[0].made_by) if runs else {}
+    made_by["command"] = study.get("command")
+    return Evidence(folder.name, tasks, methods, tuple(runs), tuple(warnings), made_by)
+
+
+def _without_partner(tasks: Sequence[str], methods: Sequence[str], runs: Sequence[Run]) -> list[str]:
+    """Seeds that only one of two methods has."""
+    warnings = []
     for task in tasks:
         for method in methods[1:]:
             seeds = [
@@ -115,8 +123,32 @@ def read_study(folder: Path) -> Evidence:
                 warnings.append(
                     f"{task}: seeds {listed} have no partner; {method} and {methods[0]} are compared without"
                 )
-    made_by = {name: study.get(name) for name in ("command", "versions", "hardware", "git_commit")}
-    return Evidence(folder.name, tasks, methods, tuple(runs), tuple(warnings), made_by, study.get("preset"))
+    return warnings
+
+
+def _made_differently(runs: Sequence[Run]) -> list[str]:
+    """Whether runs of one study come from different software or machines."""
+    warnings = []
+    for what in ("versions", "hardware", "git_commit"):
+        if len({json.dumps(run.made_by.get(what), sort_keys=True) for run in runs}) > 1:
+            warnings.append(f"not all runs were made with the same {what.replace('git_', '')}: see their config.json")
+    return warnings
+
+
+def _unlike_the_baseline(tasks: Sequence[str], methods: Sequence[str], runs: Sequence[Run]) -> list[str]:
+    """Settings, beside the method and its accounts, in which runs differ from the baseline's."""
+    warnings = []
+    for task in tasks:
+        cells = {run.method: run for run in reversed(runs) if run.task == task}
+        for method in methods[1:]:
+            if method in cells and methods[0] in cells:
+                different = _differences(cells[method].config, cells[methods[0]].config, but=("seed", "method"))
+                other = [path for path in different if not path.startswith("model.accounts.")]
+                if other:
+                    warnings.append(
+                        f"{task}: {method} and {methods[0]} also differ in {', '.join(other)}: compared all the same"
+                    )
+    return warnings
 
 
 def read_runs(folders: Sequence[Path]) -> Evidence:
@@ -149,6 +181,9 @@ def read_runs(folders: Sequence[Path]) -> Evidence:
     if not kept:
         raise RunError("there is no finished run to report on" + "".join(f"; {text}" for text in warnings))
     ordered = sorted(methods, key=lambda method: method != "odt")  # stable; odt is the baseline where it is there
+    for found in (_without_partner, _unlike_the_baseline):
+        warnings += found(tasks, ordered, kept)
+    warnings += _made_differently(kept)
     return Evidence("runs", tasks, tuple(ordered), tuple(kept), tuple(warnings), kept[0].made_by)
 
 
@@ -164,6 +199,9 @@ def _read_run(folder: Path, task: str | None, method: str | None, name: str, war
         lines = RunFolder(folder).read_metrics()
         if len(lines) != summary["iterations"]:
             raise ValueError(f"metrics.jsonl has {len(lines)} lines, not {summary['iterations']}")
+        if not any(RETURN in line for line in lines):
+            warnings.append(f"{name}: left out, it was never evaluated")
+            return None
         made_by = {key: record.get(key) for key in ("command", "versions", "hardware", "git_commit")}
         subject = task or config["task"] or config["env_id"]
         return Run(subject, method or config["method"], config["seed"], folder, config, lines, summary, made_by)

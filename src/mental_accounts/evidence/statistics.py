@@ -117,6 +117,8 @@ def probability_of_improvement(
     """
     one, other = _paired(ours, baseline)
     estimate = float(np.mean([_superiority(a, b) for a, b in zip(one, other, strict=True)]))
+    if one.shape[1] < 2:
+        return Interval(estimate, 0.0, 1.0, confidence)
     rng = np.random.default_rng(seed)
     chosen = rng.integers(one.shape[1], size=(resamples, *one.shape))
     boot = np.zeros(resamples)
@@ -161,8 +163,9 @@ def _studentised(data: Array, rng: np.random.Generator, confidence: float, resam
     if seeds < 2:
         return Interval(estimate, -math.inf, math.inf, confidence)  # one run says nothing about the spread
     error = math.sqrt(float((data.var(axis=1, ddof=1) / seeds).sum())) / tasks
-    if error == 0.0:
-        return Interval(estimate, estimate, estimate, confidence)
+    if error == 0.0:  # all runs agree: of a few that says nothing, unless there is no difference at all
+        known = estimate == 0.0 or tasks * seeds >= FEWEST_TO_RESAMPLE
+        return Interval(estimate, *((estimate, estimate) if known else (-math.inf, math.inf)), confidence)
     student = float(stats.t.ppf((1 + confidence) / 2, tasks * (seeds - 1)))
     if tasks * seeds < FEWEST_TO_RESAMPLE:
         return Interval(estimate, estimate - student * error, estimate + student * error, confidence)

@@ -40,7 +40,9 @@ def read_subject(path: Path, env_id: str | None, target_return: float | None, de
         facts, config = folder.read_task(), folder.read_config()
         policy_folder = path / "policy"
         if not policy_folder.is_dir():
-            raise RunError(f"{path} has no policy yet: the run has not written its first checkpoint")
+            raise RunError(
+                f"{path} has no policy/: the run has not written its first checkpoint yet, or its policy was left elsewhere"
+            )
         env_id = env_id or facts["env_id"]
         asked = [
             line["evaluation/target_return"] for line in folder.read_metrics() if "evaluation/target_return" in line

@@ -166,15 +166,13 @@ def _cpu() -> str:
 
 
 def _git_commit() -> str | None:
-    """The commit of the package's own checkout, where it is one."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(
-            ["git", "rev-parse", "HEAD"],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        )
+    """The commit of the package's own checkout, where it is one; with `-dirty` where files differ from it."""
+
+    def git(*arguments: str) -> str:
+        here = Path(__file__).parent
+        done = subprocess.run(["git", *arguments], cwd=here, capture_output=True, text=True, timeout=5, check=True)
         return done.stdout.strip()
+
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", ".") else "")
     return None

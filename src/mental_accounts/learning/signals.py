@@ -1,7 +1,9 @@
 """SIGINT and SIGTERM: noted when they come, heeded where a run can stop."""
 
+import contextlib
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Self
 
@@ -12,6 +14,29 @@ class InterruptedRunError(RuntimeError):
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")
         self.signal_number = signal_number
+
+
+class StopSignal(KeyboardInterrupt):
+    """A signal that asks to stop, raised like Ctrl-C."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal.Signals(signal_number).name)
+        self.signal_number = signal_number
+
+
+@contextlib.contextmanager
+def stopping_by_signal() -> Iterator[None]:
+    """Within the block SIGTERM and SIGHUP raise `StopSignal`, as SIGINT raises KeyboardInterrupt."""
+
+    def stop(number: int, _: FrameType | None) -> None:
+        raise StopSignal(number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class SignalWatch:

@@ -155,7 +155,9 @@ class Mailbox:
 
     def get(self, path: str) -> bytes:
         """What the caller has of a run."""
-        return pack(Path(path))
+        target = Path(path)
+        old = target.with_name(f".{target.name}.old")
+        return pack(target if target.exists() or not old.exists() else old)  # `put` may have been cut short
 
 
 def run_remotely(mailbox: Any, path: str, config: dict[str, Any]) -> str | None:
@@ -164,8 +166,11 @@ def run_remotely(mailbox: Any, path: str, config: dict[str, Any]) -> str | None:
 
     settings = TrainConfig.from_dict(config)
     if settings.task is not None:
-        with _one_at_a_time(f"{settings.task}-{settings.data_steps}-{settings.data_seed}"):
-            load_task(settings.task, settings.data_steps, settings.data_seed)
+        try:
+            with _one_at_a_time(f"{settings.task}-{settings.data_steps}-{settings.data_seed}"):
+                load_task(settings.task, settings.data_steps, settings.data_seed)
+        except (OSError, ValueError, ImportError) as error:
+            return f"its data cannot be made: {error}"
     with tempfile.TemporaryDirectory(prefix="mental-accounts-") as place:
         folder = Path(place) / "run"
         unpack(ray.get(mailbox.get.remote(path)), folder)
@@ -186,6 +191,8 @@ def run_remotely(mailbox: Any, path: str, config: dict[str, Any]) -> str | None:
             for line in process.stdout:
                 with contextlib.suppress(ValueError):
                     told = json.loads(line)
+                    if not isinstance(told, dict):
+                        continue
                     if "error" in told:
                         problem.append(told["error"])
                     mailbox.tell.remote(path, told)
@@ -214,10 +221,10 @@ def _send(mailbox: Any, path: str, folder: Path, sent: str) -> str:
     """Send the folder, if its run has written another checkpoint since."""
     import ray
 
-    latest = max((str(item.stat().st_mtime_ns) for item in folder.glob("checkpoint/*/state.json")), default="")
-    if latest == sent:
-        return sent
     with contextlib.suppress(OSError):  # a checkpoint may be replaced while it is read: the next one is sent instead
+        latest = max((str(item.stat().st_mtime_ns) for item in folder.glob("checkpoint/*/state.json")), default="")
+        if latest == sent:
+            return sent
         packed = pack(folder)
         ray.get(mailbox.put.remote(path, packed))
         return latest

@@ -106,8 +106,9 @@ class LocalLauncher:
                 for line in lines:
                     with contextlib.suppress(ValueError):
                         told = json.loads(line)
-                        problem = told.get("error", problem)
-                        view.hears(job, told)
+                        if isinstance(told, dict):
+                            problem = told.get("error", problem)
+                            view.hears(job, told)
             code = process.wait()
             with self._lock:
                 self._running.discard(process)

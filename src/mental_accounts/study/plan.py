@@ -6,7 +6,6 @@ seed share everything random between methods: data, initial weights, windows, en
 
 import difflib
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
@@ -15,10 +14,12 @@ from typing import Any, get_args, get_type_hints
 
 from mental_accounts.config import Method, TrainConfig
 from mental_accounts.data.tasks import find_task
-from mental_accounts.files import write_atomically
+from mental_accounts.files import slug, write_atomically
 from mental_accounts.learning.run_folder import RunError, RunFolder, surroundings
 
 STUDY_FILE = "study.json"
+OWN_FLAGS = {"task": "--task", "method": "--methods", "seed": "--seeds and --first-seed"}
+"""Fields that a study sets itself."""
 
 
 class StudyError(ValueError):
@@ -49,7 +50,7 @@ class Arm:
     @property
     def folder(self) -> str:
         """A name for its runs on disk."""
-        return _slug(self.label)
+        return slug(self.label)
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Study:
             for task in self.tasks:
                 for arm in self.arms:
                     changes = {**arm.changes, "task": task, "method": arm.method, "seed": seed}
-                    path = self.folder / "runs" / _slug(task) / arm.folder / f"seed-{seed}"
+                    path = self.folder / "runs" / slug(task) / arm.folder / f"seed-{seed}"
                     found.append(Job(task, arm, seed, with_changes(self.base, changes), path))
         return found
 
@@ -148,6 +149,8 @@ def parse_changes(items: Sequence[str]) -> dict[str, Any]:
         if not given:
             raise StudyError(f"{item!r} must look like field=value")
         path = _path_of(name.strip().replace("-", "_"))
+        if path in OWN_FLAGS:
+            raise StudyError(f"{path} is not changed by field=value: use {OWN_FLAGS[path]}")
         try:
             changes[path] = json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
         except ValueError:
@@ -191,7 +194,3 @@ def _paths(cls: type, prefix: str = "") -> list[str]:
         else:
             found.append(f"{prefix}{item.name}")
     return found
-
-
-def _slug(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-")

@@ -1,6 +1,7 @@
 """One run in a process of its own: `python -m mental_accounts.study.worker RUN`; says how it goes in lines of JSON."""
 
 import json
+import os
 import signal
 import sys
 import time
@@ -51,14 +52,23 @@ class ReportingView(SilentView):
         tell(share=self.updates / self.total, stage=self.text)
 
 
+ANSWER = sys.stdout
+"""For lines of JSON alone; what an environment prints goes to standard error."""
+
+
 def tell(**what: Any) -> None:
-    """One line for whoever listens."""
-    print(json.dumps(what), flush=True)
+    """One line for whoever listens. Where nobody does any more, the run stops after a checkpoint."""
+    try:
+        print(json.dumps(what), file=ANSWER, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), ANSWER.fileno())
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main() -> int:
     """Start the run or go on with it."""
     folder = RunFolder(Path(sys.argv[1]))
+    sys.stdout = sys.stderr
     try:
         config = folder.read_config()
         done = [line["updates"] for line in folder.read_metrics()]
