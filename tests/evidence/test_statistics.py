@@ -104,9 +104,10 @@ def test_seeds_make_intervals_repeatable() -> None:
 def test_extremes() -> None:
     assert mean_interval([5.0]) == Interval(5.0, -math.inf, math.inf)
     assert mean_interval([5.0] * 5) == Interval(5.0, 5.0, 5.0)
-    assert difference_interval([3.0, 4.0, 5.0], [1.0, 2.0, 3.0]).verdict() == "helps"
-    assert difference_interval([1.0, 2.0, 3.0], [3.0, 4.0, 5.0]).verdict() == "hurts"
-    assert difference_interval([3.0, 4.0], [1.0, 2.0]).verdict(higher_is_better=False) == "hurts"
+    up, down = [3.0, 4.0, 5.0, 6.0, 7.1], [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert difference_interval(up, down).verdict() == "helps"
+    assert difference_interval(down, up).verdict() == "hurts"
+    assert difference_interval(up, down).verdict(higher_is_better=False) == "hurts"
     assert difference_interval([1.0], [0.0]).verdict() == "cannot tell"
 
 

@@ -41,7 +41,7 @@ def read_subject(path: Path, env_id: str | None, target_return: float | None, de
         policy_folder = path / "policy"
         if not policy_folder.is_dir():
             raise RunError(
-                f"{path} has no policy/: the run has not written its first checkpoint yet, or its policy was left elsewhere"
+                f"{path} has no policy/: the run has not written its first checkpoint yet, or its policy lies elsewhere"
             )
         env_id = env_id or facts["env_id"]
         asked = [
