@@ -39,6 +39,19 @@ class Cluster:
         port = self.address.rpartition(":")[2]
         self.start("--head", f"--port={port}", f"--temp-dir={place}", "--include-dashboard=false", "--num-cpus=1")
         self.start(f"--address={self.address}", "--num-cpus=1")
+        self.wait()
+
+    def wait(self) -> None:
+        """Until both nodes are there."""
+        count = "sum(node['Alive'] for node in ray.nodes())"
+        code = f"import ray; ray.init(address='{self.address}', log_to_driver=False); print('nodes', {count})"
+        until = time.monotonic() + 90
+        while time.monotonic() < until:
+            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+            if "nodes 2" in done.stdout:
+                return
+            time.sleep(0.5)
+        raise RuntimeError(f"the cluster did not start: {done.stderr[-500:]}")
 
     def start(self, *arguments: str) -> None:
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--node-ip-address=127.0.0.1"]
