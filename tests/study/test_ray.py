@@ -56,10 +56,7 @@ class Cluster:
     def start(self, *arguments: str) -> None:
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--node-ip-address=127.0.0.1"]
         command += ["--disable-usage-stats", "--object-store-memory=100000000", *arguments]
-        environment = os.environ | {
-            "RAY_raylet_heartbeat_period_milliseconds": "200",
-            "RAY_health_check_period_ms": "500",
-        }
+        environment = os.environ | {"RAY_health_check_period_ms": "500"}
         log = subprocess.DEVNULL
         self.nodes.append(subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment))
 
@@ -71,8 +68,14 @@ class Cluster:
             process.wait()
 
 
+@pytest.fixture(autouse=True)
+def without_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever this machine's Ray does otherwise."""
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+
+
 @pytest.fixture
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(without_tokens: None) -> Iterator[Cluster]:
     place = Path(f"/tmp/ray-{os.getpid()}")  # sockets have short names
     found = Cluster(place)
     yield found

@@ -57,7 +57,10 @@ class RayLauncher:
             if started:
                 ray.init(address=self.address, log_to_driver=False, configure_logging=False)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise RunError(f"there is no Ray cluster at {self.address}: {error}") from error
+            raise RunError(
+                f"there is no Ray cluster at {self.address}: {error}; where the cluster asks for a token, set "
+                "RAY_AUTH_MODE=token"
+            ) from error
         try:
             self._check_room()
             return self._run(jobs, view)
