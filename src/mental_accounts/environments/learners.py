@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from mental_accounts.environments.hidden_arm import cell_of, centre
 
 Array = NDArray[Any]
-Player = Callable[[Array, dict[str, Any], np.random.Generator], Array]
-"""Attractions, the last info, chance -> an action."""
+Player = Callable[[Array, dict[str, Any], np.random.Generator], Any]
+"""Attractions, the last info, chance -> an action of the environment: a vector, or a number."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,13 @@ class Learner:
         kinds = _centres(env)
         precision, spread = self.precision, self.spread
 
-        def choose(attractions: Array, info: dict[str, Any], rng: np.random.Generator) -> Array:
+        def choose(attractions: Array, info: dict[str, Any], rng: np.random.Generator) -> Any:
             weights = np.exp(precision * (attractions - attractions.max()))
             kind = rng.choice(len(attractions), p=weights / weights.sum())
             if kinds is None:
-                return np.int64(kind)  # type: ignore[return-value]
+                return np.int64(kind)
             near = kinds[kind] + np.clip(spread * rng.normal(size=kinds.shape[1]), -0.24, 0.24)
-            action: Array = near.astype(np.float32)
-            return action
+            return near.astype(np.float32)
 
         return _play(env, seed, choose, self.forgetting)
 
@@ -68,9 +67,9 @@ def play_knowingly(env: gymnasium.Env[Any, Any], seed: int) -> Played:
     """An episode of someone who knows what pays."""
     kinds = _centres(env)
 
-    def choose(attractions: Array, info: dict[str, Any], rng: np.random.Generator) -> Array:
+    def choose(attractions: Array, info: dict[str, Any], rng: np.random.Generator) -> Any:
         best = _context(info)
-        return np.int64(best) if kinds is None else kinds[best]  # type: ignore[return-value]
+        return np.int64(best) if kinds is None else kinds[best]
 
     return _play(env, seed, choose, 0.05)
 

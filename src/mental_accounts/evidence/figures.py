@@ -97,7 +97,9 @@ def as_svg(figure: "Figure", label: str) -> str:
     svg = text.getvalue().replace(INK, "currentColor")
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    width, height = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg).groups()  # type: ignore[union-attr]
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    assert box is not None  # matplotlib writes one
+    width, height = box.groups()
     svg = re.sub(r'<svg [^>]*?viewBox="[^"]*"[^>]*>', "", svg, count=1)
     opening = (
         f'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" role="img" '

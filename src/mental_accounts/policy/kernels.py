@@ -8,7 +8,7 @@ from a seed in device memory, so that a captured graph draws new ones at every r
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, library
 
 try:
     from mental_accounts.policy import triton_kernels as compiled
@@ -73,7 +73,7 @@ def _sizes(q: Tensor, kv: Tensor, heads: int, dropout: float) -> tuple[int, int,
     return R, S, {"H": heads, "D": d, **tile, "DROP": dropout > 0, "num_warps": warps}
 
 
-@torch.library.custom_op("mental_accounts::attend", mutates_args=())
+@library.custom_op("mental_accounts::attend", mutates_args=())
 def _attend(q: Tensor, kv: Tensor, mask: Tensor, seed: Tensor, heads: int, dropout: float) -> Tensor:
     R, S, sizes = _sizes(q, kv, heads, dropout)
     out = torch.empty_like(q)
@@ -89,7 +89,7 @@ def _(q: Tensor, kv: Tensor, mask: Tensor, seed: Tensor, heads: int, dropout: fl
     return torch.empty_like(q)
 
 
-@torch.library.custom_op("mental_accounts::attend_backward", mutates_args=())
+@library.custom_op("mental_accounts::attend_backward", mutates_args=())
 def _attend_backward(
     g: Tensor, q: Tensor, kv: Tensor, mask: Tensor, seed: Tensor, heads: int, dropout: float, mask_grad: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -127,7 +127,7 @@ def _attend_grad(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
 _attend.register_autograd(_attend_grad, setup_context=_attend_setup)
 
 
-@torch.library.custom_op("mental_accounts::add_norm", mutates_args=())
+@library.custom_op("mental_accounts::add_norm", mutates_args=())
 def _add_norm(
     x: Tensor, y: Tensor, weight: Tensor, bias: Tensor, seed: Tensor, dropout: float, eps: float, full: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -157,7 +157,7 @@ PROGRAMS = 1056
 """Of the backward of `add_norm`: eight for each of an H200's 132 multiprocessors; each sums over many rows."""
 
 
-@torch.library.custom_op("mental_accounts::add_norm_backward", mutates_args=())
+@library.custom_op("mental_accounts::add_norm_backward", mutates_args=())
 def _add_norm_backward(
     g_added: Tensor, g_normed: Tensor, added: Tensor, weight: Tensor, mean: Tensor, rstd: Tensor, seed: Tensor,
     dropout: float,
