@@ -63,6 +63,7 @@ PRESETS: dict[PresetName, TrainConfig] = {
         pretrain_eval_every=4,
         online_iterations=0,
         eval_episodes=300,
+        compile=False,
     ),
 }
 """Starting points. quick: small, the first command's. paper: the paper's quick-run protocol. odt: ODT's full protocol.

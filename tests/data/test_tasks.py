@@ -123,7 +123,7 @@ def test_bad_imports_leave_nothing(
 
 def test_tasks_with_a_hidden_context_are_played_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path))
-    for name, discrete in (("hidden-arm", False), ("drifting-bandit", True)):
+    for name, discrete in (("hidden-arm", False), ("drifting-bandit", True), ("broken-halfcheetah", False)):
         task, store = load_task(name, 1000, seed=3)
         assert store.steps == 1000
         assert store.discrete == discrete
@@ -132,6 +132,6 @@ def test_tasks_with_a_hidden_context_are_played_once_and_kept(tmp_path: Path, mo
         assert torch.equal(store.actions, again.actions)
         _, other = load_task(name, 1000, seed=4)
         assert not torch.equal(store.rewards, other.rewards)
-    assert len(list((tmp_path / "hidden").iterdir())) == 4
+    assert len(list((tmp_path / "hidden").iterdir())) == 6
     with pytest.raises(DataError, match="at least 1 step"):
         load_task("hidden-arm", 0)

@@ -83,17 +83,18 @@ def test_the_cell_jumps_as_often_as_it_is_told() -> None:
 def test_an_actuator_breaks_once_and_for_the_rest_of_the_episode() -> None:
     env = environments.BrokenActuator(gymnasium.make("Hopper-v5", terminate_when_unhealthy=False), "reversed", 20, 0.0)
     plain = gymnasium.make("Hopper-v5", terminate_when_unhealthy=False)
-    env.reset(seed=2)
+    _, info = env.reset(seed=2)
     plain.reset(seed=2)
     plain.unwrapped.set_state(env.unwrapped.data.qpos, env.unwrapped.data.qvel)
     broken = []
     for t in range(40):
         action = np.full(3, 0.3, np.float32)
-        seen, _, _, _, info = env.step(action)
         broken.append(info["broken"])
+        meant = action.copy()
         if info["broken"] >= 0:
-            action[info["broken"]] *= -1
-        same, *_ = plain.step(action)
+            meant[info["broken"]] *= -1
+        seen, _, _, _, info = env.step(action)
+        same, *_ = plain.step(meant)
         np.testing.assert_allclose(seen, same, err_msg=str(t))
     assert broken[0] == -1 or env.when == 0
     first = broken.index(env.which)

@@ -3,7 +3,7 @@
 Names look like this:
 
     hopper-medium                     built-in: rolled out on this machine, nothing to download
-    hidden-arm, drifting-bandit       tasks with a hidden context, played by a learner on this machine
+    hidden-arm                        a task with a hidden context, played on this machine by someone who adapts
     d4rl/hopper-medium-v2             D4RL's file, downloaded into the cache
     minari/mujoco/hopper/medium-v0    Minari's, installed or downloaded; any other Minari id works too
     imported/NAME                     what `mental-accounts data import` brought in
@@ -134,7 +134,7 @@ _MODULE = "mental_accounts.environments"
 HIDDEN = [
     Task(
         "hidden-arm", "hidden", "hidden-arm", f"{_MODULE}:HiddenArm-v0", target_return=40.0, exploration_return=60.0,
-        random_return=-10.9, expert_return=37.2, context_length=5, eval_context_length=5,
+        random_return=-11.0, expert_return=29.5, context_length=5, eval_context_length=5,
         timestep_embedding=False, return_scale=0.02, size=200_000,
     ),
     Task(
@@ -142,9 +142,14 @@ HIDDEN = [
         exploration_return=160.0, random_return=0.0, expert_return=101.5, context_length=5,
         eval_context_length=5, timestep_embedding=False, return_scale=0.01, size=200_000,
     ),
+    Task(
+        "broken-halfcheetah", "hidden", "broken-halfcheetah", f"{_MODULE}:BrokenHalfCheetah-v0", target_return=5000.0,
+        exploration_return=10000.0, random_return=-280.2, expert_return=4631.0, context_length=5,
+        eval_context_length=5, timestep_embedding=False, return_scale=ROBOT_RETURN_SCALE, size=200_000,
+    ),
 ]  # fmt: skip
-"""Tasks with a hidden context. A normalised score of 0 is random play, 100 the learner that made the data: their mean
-returns over 500 episodes or more (random play of the bandit: its expectation)."""
+"""Tasks with a hidden context. A normalised score of 0 is random play, 100 whoever made the data: their mean
+returns over 500 episodes or more, 100 of the robot (random play of the bandit: its expectation)."""
 
 
 def _table() -> dict[str, Task]:

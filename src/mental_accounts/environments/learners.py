@@ -4,7 +4,7 @@ The learner is the account holder of the paper without a transformer: it keeps o
 every reward under the action that was taken, and draws its next action by the softmax of its attractions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +26,14 @@ class Played:
     observations: Array  # (T, obs)
     actions: Array  # (T, dim) or (T,): the actions that were taken
     rewards: Array  # (T,)
-    contexts: Array  # (T,): the paying cell or the best arm when the action was chosen
+    contexts: Array  # (T,): what was hidden when the action was chosen: the paying cell, the best arm, the broken part
+    terminated: bool = False
+
+    @classmethod
+    def of(cls, steps: Sequence[tuple[Array, Array, float, int]], terminated: bool = False) -> "Played":
+        """An episode from its steps: observation, action, reward, context."""
+        columns = [np.array(column) for column in zip(*steps, strict=True)]
+        return cls(columns[0], columns[1], columns[2].astype(np.float32), columns[3], terminated)
 
 
 @dataclass(frozen=True)
@@ -37,7 +44,7 @@ class Learner:
     """φ: the share of every attraction that is lost at each step."""
     precision: float = 20.0
     """Of the softmax: attractions are multiplied by it."""
-    spread: float = 0.1
+    spread: float = 0.2
     """Standard deviation of a continuous action about the centre of its kind; kept off the border of the box, where
     many equal actions would have no density."""
 
@@ -91,8 +98,7 @@ def _play(env: gymnasium.Env[Any, Any], seed: int, choose: Player, forgetting: f
         attractions[kind] += float(reward)
         steps.append((observation, taken, float(reward), context))
         observation, over = seen, terminated or truncated
-    columns = [np.array(column) for column in zip(*steps, strict=True)]
-    return Played(columns[0], columns[1], columns[2].astype(np.float32), columns[3])
+    return Played.of(steps)
 
 
 def _context(info: dict[str, Any]) -> int:

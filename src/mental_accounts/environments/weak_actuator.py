@@ -14,8 +14,8 @@ class BrokenActuator(gymnasium.Wrapper[Array, Array, Array, Array]):
     """One actuator, drawn at random, stops working (`dead`) or works the wrong way (`reversed`) at a random time.
 
     The time is uniform in the first `latest` steps of an episode; with probability `spared` nothing breaks at all.
-    Everything random follows the environment's own seed. `info["broken"]` is the actuator, or -1 before it breaks, for
-    oracles.
+    Everything random follows the environment's own seed. `info["broken"]` is the actuator that will not do
+    at the next step as it is told, or -1, for oracles.
     """
 
     def __init__(
@@ -38,17 +38,19 @@ class BrokenActuator(gymnasium.Wrapper[Array, Array, Array, Array]):
         self.t = 0
         self.which = int(random.integers(self.size))
         self.when = int(random.integers(self.latest)) if random.random() >= self.spared else np.inf
-        return observation, info | {"broken": -1}
+        return observation, info | {"broken": self._broken()}
 
     def step(self, action: Array) -> tuple[Array, Any, bool, bool, dict[str, Any]]:
         """The action, with its broken part dead or reversed."""
-        broken = self.t >= self.when
-        if broken:
+        if self._broken() >= 0:
             action = np.array(action)
             action[self.which] *= 0.0 if self.fault == "dead" else -1.0
         self.t += 1
         observation, reward, terminated, truncated, info = self.env.step(action)
-        return observation, reward, terminated, truncated, info | {"broken": self.which if broken else -1}
+        return observation, reward, terminated, truncated, info | {"broken": self._broken()}
+
+    def _broken(self) -> int:
+        return self.which if self.t >= self.when else -1
 
 
 def broken_hopper(**kwargs: Any) -> gymnasium.Env[Array, Array]:
