@@ -110,6 +110,20 @@ def test_what_is_missing_broken_or_different_is_named_and_left_out(tmp_path: Pat
     assert analyse(evidence).tasks[0].comparisons[0].seeds == (5,)
 
 
+def test_runs_from_before_a_field_existed_have_its_default(tmp_path: Path) -> None:
+    study = write_study(tmp_path, returns, seeds=3)
+    old, later, *_ = (job for job in study.jobs if job.arm.label == "ewa-vq-odt")
+    for job, value in ((old, None), (later, "token")):  # the second says what the default is not
+        record = json.loads((job.path / "config.json").read_text())
+        del record["config"]["model"]["accounts"]["ledger_input"]
+        if value is not None:
+            record["config"]["model"]["accounts"]["ledger_input"] = value
+        (job.path / "config.json").write_text(json.dumps(record))
+    evidence = read_study(tmp_path)
+    assert [run.seed for run in evidence.of("hopper-medium", "ewa-vq-odt")] == [0, 2]
+    assert "seed 1: left out, it was made with other settings (model.accounts.ledger_input)" in evidence.warnings[0]
+
+
 def test_any_run_folders_are_grouped_and_mixed_settings_are_not(tmp_path: Path) -> None:
     study = write_study(tmp_path, returns, seeds=3)
     odd = study.jobs[0].path

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mental_accounts.config import TrainConfig
 from mental_accounts.learning.run_folder import RunError, RunFolder
 
 Array = NDArray[np.float64]
@@ -98,7 +99,7 @@ def read_study(folder: Path) -> Evidence:
         run = _read_run(place, task, method, name, warnings)
         if run is None:
             continue
-        different = _differences(run.config, config)
+        different = _differences(run.config, _completed(config, TrainConfig().to_dict()))
         if different:
             warnings.append(f"{name}: left out, it was made with other settings ({', '.join(different)})")
             continue
@@ -190,7 +191,7 @@ def read_runs(folders: Sequence[Path]) -> Evidence:
 def _read_run(folder: Path, task: str | None, method: str | None, name: str, warnings: list[str]) -> Run | None:
     try:
         record = json.loads((folder / "config.json").read_text())
-        config = record["config"]
+        config = _completed(record["config"], TrainConfig().to_dict())
         if not (folder / "summary.json").is_file():
             so_far = len(RunFolder(folder).read_metrics())
             warnings.append(f"{name}: left out, it is not finished ({so_far} iterations so far)")
@@ -223,6 +224,15 @@ def _differences(
             found += _differences(a, b, (), f"{path}{key}.")
         elif _plain(a) != _plain(b):
             found.append(f"{path}{key}")
+    return found
+
+
+def _completed(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """A recorded configuration with the fields that did not exist yet when it was written: at their defaults."""
+    found = {**defaults, **config}
+    for key, value in defaults.items():
+        if isinstance(value, Mapping) and isinstance(found[key], Mapping):
+            found[key] = _completed(found[key], value)
     return found
 
 
