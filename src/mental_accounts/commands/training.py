@@ -145,7 +145,7 @@ def _train(folder: RunFolder, settings: TrainConfig, tracker: Tracker) -> int:
         Trainer(settings, folder, view, tracker).run()
     except (InterruptedRunError, KeyboardInterrupt) as stop:
         number = stop.signal_number if isinstance(stop, InterruptedRunError) else signal.SIGINT
-        what = stop if isinstance(stop, InterruptedRunError) else "stopped before training began"
+        what = stop if isinstance(stop, InterruptedRunError) else "stopped at once, without another checkpoint"
         print(f"{what}; go on with: {_command('resume', folder)}", file=sys.stderr)
         return 128 + number
     summary = json.loads((folder.path / "summary.json").read_text())

@@ -3,9 +3,13 @@
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Self
+
+PATIENCE_S = 2.0
+"""A signal may come twice at once, to a process and to its group; what comes later than this is meant."""
 
 
 class InterruptedRunError(RuntimeError):
@@ -40,10 +44,14 @@ def stopping_by_signal() -> Iterator[None]:
 
 
 class SignalWatch:
-    """Within its block signals do nothing but be noted; `check` raises once one came. In the main thread only."""
+    """Within its block signals do nothing but be noted; `check` raises once one came. In the main thread only.
+
+    Another one some seconds later raises KeyboardInterrupt at once: whatever hangs can be left.
+    """
 
     def __init__(self) -> None:
         self.noted: int | None = None
+        self._noted_at = 0.0
         self._before: dict[int, Any] = {}
 
     def check(self) -> None:
@@ -61,4 +69,7 @@ class SignalWatch:
             signal.signal(number, handler)
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        self.noted = number
+        if self.noted is not None and time.monotonic() - self._noted_at > PATIENCE_S:
+            raise KeyboardInterrupt
+        if self.noted is None:
+            self.noted, self._noted_at = number, time.monotonic()
