@@ -1,0 +1,103 @@
+"""What each form costs: an update and a step, at the sizes of preset `hidden`, all forms interleaved.
+
+    python cost.py [--device cuda] [--rounds 8] [--json FILE]
+"""
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from forms import MAIN, OPTIONS
+
+from mental_accounts.data.tasks import load_task
+from mental_accounts.data.windows import WindowSampler
+from mental_accounts.learning.capture import RepeatedUpdate
+from mental_accounts.learning.preparation import prepare
+from mental_accounts.learning.update import Updater
+from mental_accounts.policy import Actor, DecisionTransformer
+from mental_accounts.presets import PRESETS
+from mental_accounts.study.plan import Arm, with_changes
+
+ENVIRONMENTS = 10
+
+
+def make(label: str, device: str, folder: Path) -> tuple[Callable[[], object], Callable[[], object]]:
+    """A function that makes an update, and one that makes a step in all environments."""
+    arm = Arm.parse(label)
+    changes: dict[str, Any] = {"task": "hidden-arm", "method": arm.method, "device": device, "data_steps": 20_000}
+    config = with_changes(PRESETS["hidden"], {**arm.changes, **changes})
+    prepared = prepare(config, folder / "none")
+    policy = DecisionTransformer(prepared.policy)
+    data = prepared.data
+    policy.fit_normalisation(data.observations, data.actions, data.rewards, 0)
+    policy.to(device)
+    store = data.to(device)
+    if policy.accounts is not None:
+        store.annotate_by(policy.accounts, policy.actions.to_unit, ledgers=policy.config.reads_ledger)
+    generator = torch.Generator(device).manual_seed(0)
+    sampler = WindowSampler(
+        store, config.batch_size, policy.config.context_length, generator, policy.config.accounts.account_scope
+    )
+    repeated = RepeatedUpdate(Updater(policy, config), sampler, print)
+    actor = Actor(policy, ENVIRONMENTS, sample=False, precision=config.precision)
+    actor.begin(40.0, 0)
+    seen, paid, over = np.zeros((ENVIRONMENTS, 2), np.float32), np.ones(ENVIRONMENTS, np.float32), np.zeros(10, bool)
+
+    def step() -> None:
+        actor.act(seen)
+        actor.record(paid, over)
+
+    for _ in range(5):
+        repeated.step()
+    for _ in range(policy.config.context_length):
+        step()
+    return repeated.step, step
+
+
+def timed(function: Callable[[], object], times: int, device: str) -> float:
+    """Milliseconds a call."""
+    begun = time.perf_counter()
+    for _ in range(times):
+        function()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return 1e3 * (time.perf_counter() - begun) / times
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--device", default="cpu")
+    arguments.add_argument("--rounds", type=int, default=8)
+    arguments.add_argument("--json", type=Path)
+    asked = arguments.parse_args()
+    load_task("hidden-arm", 20_000)
+    forms = {**MAIN, **OPTIONS}
+    made = {label: make(label, asked.device, Path()) for label in forms}
+    times = {"update": 100, "step": 100} if asked.device == "cuda" else {"update": 5, "step": 20}
+    rounds: dict[str, dict[str, list[float]]] = {label: {"update": [], "step": []} for label in forms}
+    for _ in range(asked.rounds):
+        for label, (update, step) in made.items():
+            rounds[label]["update"].append(timed(update, times["update"], asked.device))
+            rounds[label]["step"].append(timed(step, times["step"], asked.device))
+    found = {}
+    for label, values in rounds.items():
+        row = {f"{what}_ms": statistics.median(values[what]) for what in values}
+        for what in values:
+            ratios = [one / other for one, other in zip(values[what], rounds["odt"][what], strict=True)]
+            row |= {f"{what}_ratio": statistics.median(ratios), f"{what}_range": [min(ratios), max(ratios)]}
+        found[label] = row
+        print(f"{forms[label]:50} {row['update_ms']:7.2f} ms ×{row['update_ratio']:.3f}"
+              f"   step {row['step_ms']:6.2f} ms ×{row['step_ratio']:.3f}")  # fmt: skip
+    if asked.json is not None:
+        machine = torch.cuda.get_device_name() if asked.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+        asked.json.write_text(json.dumps({"machine": machine, "torch": torch.__version__, "forms": found}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

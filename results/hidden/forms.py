@@ -1,0 +1,35 @@
+"""The forms of the accounts that are compared on the tasks with a hidden context, as `compare` writes them."""
+
+HEAD = "beta_learned=True,beta_per=head"
+LEDGER = "ledger_input=state,beta=0"
+MAIN = {
+    "odt": "ODT, K=5: no accounts",
+    "ewa-vq-odt": "the paper's bias, β = 0.05",
+    f"ewa-vq-odt:{HEAD}": "β learned per head",
+    f"ewa-vq-odt:{HEAD},read=now": "the same, accounts read `now`",
+    f"ewa-vq-odt:{LEDGER}": "the ledger as input, no bias",
+    "odt:context_length=40,eval_context_length=40": "ODT, K=40: no accounts",
+}
+CANONICAL = {f"ewa-vq-odt:{LEDGER},rule=canonical": "the ledger by the canonical rule"}
+OPTIONS = {
+    f"ewa-vq-odt:{HEAD},account_scope=window": "β per head, accounts begin anew with each window",
+    "ewa-vq-odt:beta_learned=True,beta_per=token": "β by a map of the token",
+    f"ewa-vq-odt:{HEAD},normalised=True": "β per head, attractions normalised",
+    f"ewa-vq-odt:{HEAD},soft_codes=3": "β per head, soft routing to 3 codes",
+    f"ewa-vq-odt:{HEAD},state_codes=4": "β per head, accounts of 4 kinds of state",
+    f"ewa-vq-odt:{HEAD},codebook=hierarchical,num_codes=None": "β per head, coarse and fine codes",
+    f"ewa-vq-odt:{HEAD},credit=advantage": "β per head, credit above a baseline",
+    "ewa-vq-odt:ledger_input=token,beta=0": "the ledger as a token of its own",
+    f"ewa-vq-odt:ledger_input=state,{HEAD}": "the ledger, and β per head",
+    f"ewa-vq-odt:{LEDGER},normalised=True": "the ledger, normalised",
+    f"ewa-vq-odt:{LEDGER},soft_codes=3": "the ledger, soft routing to 3 codes",
+    f"ewa-vq-odt:{LEDGER},credit=advantage": "the ledger, credit above a baseline",
+}
+SIGNS = "bins=2,num_codes=64"
+BROKEN = {
+    "odt": "ODT, K=5: no accounts",
+    f"ewa-vq-odt:{SIGNS}": "the paper's bias, 64 codes",
+    f"ewa-vq-odt:{SIGNS},{HEAD}": "β learned per head",
+    f"ewa-vq-odt:{SIGNS},{LEDGER}": "the ledger as input, no bias",
+    "odt:context_length=20,eval_context_length=20": "ODT, K=20: no accounts",
+}
