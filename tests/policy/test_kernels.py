@@ -33,14 +33,16 @@ def test_attention_equals_pytorchs(R: int, S: int, D: int, heads: int, shared: b
     mask.requires_grad_()
     assert can_attend(q, S, heads)
     seed = torch.zeros((), device="cuda", dtype=torch.int64)
-    got = attend(q, kv, mask, seed, heads, 0.0)
+    q_bias, kv_bias = half(heads * D), half(2 * heads * D)
+    got = attend(q + q_bias.detach(), kv + kv_bias.detach(), q_bias, kv_bias, mask, seed, heads, 0.0)
     g = torch.randn_like(got)
-    ours = [got, *torch.autograd.grad(got, (q, kv, mask), g)]
-    queries = q.float().view(B, R, heads, D).transpose(1, 2)
-    k, v = kv.float().view(B, S, 2, heads, D).permute(2, 0, 3, 1, 4)
+    wanted = (q, kv, q_bias, kv_bias, mask)
+    ours = [got, *torch.autograd.grad(got, wanted, g)]
+    queries = (q.float() + q_bias).view(B, R, heads, D).transpose(1, 2)
+    k, v = (kv.float() + kv_bias).view(B, S, 2, heads, D).permute(2, 0, 3, 1, 4)
     weights = (queries @ k.transpose(-1, -2) / math.sqrt(D) + mask).softmax(-1)
     expected = (weights @ v).transpose(1, 2).reshape(B, R, heads * D)
-    theirs = [expected, *torch.autograd.grad(expected, (q, kv, mask), g.float())]
+    theirs = [expected, *torch.autograd.grad(expected, wanted, g.float())]
     for one, other in zip(ours, theirs, strict=True):
         assert close(one, other)
 
@@ -51,10 +53,11 @@ def test_attention_drops_the_same_forward_and_backward() -> None:
     with torch.no_grad():
         kv[:, :, D:] = torch.eye(S, D, device="cuda")  # the output is then the weights themselves
     mask = torch.zeros(1, 1, R, S, device="cuda")
+    zero = torch.zeros(2 * D, device="cuda")
     outputs = []
     for value in (1, 2, 1):
         seed = torch.tensor(value, device="cuda")
-        out = attend(q, kv, mask, seed, 1, 0.4)
+        out = attend(q, kv, zero[:D], zero, mask, seed, 1, 0.4)
         (grad,) = torch.autograd.grad(out, kv, torch.eye(R, D, device="cuda").bfloat16().expand(2, R, D))
         torch.testing.assert_close(grad[:, :, D:].transpose(1, 2).float(), out.float(), rtol=1e-2, atol=1e-3)
         outputs.append(out)

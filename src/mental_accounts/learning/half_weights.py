@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class HalfWeights:
@@ -18,8 +18,8 @@ class HalfWeights:
         layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
         places = [(layer, name) for layer in layers for name in ("weight", "bias")]
         self._places = [(layer, name) for layer, name in places if getattr(layer, name) is not None]
-        self._weights: list[nn.Parameter] = [getattr(layer, name) for layer, name in self._places]
-        self._copies = [nn.Parameter(weight.detach().bfloat16()) for weight in self._weights]
+        self._weights: list[Tensor] = [getattr(layer, name) for layer, name in self._places]
+        self._copies: list[Tensor] = [nn.Parameter(weight.detach().bfloat16()) for weight in self._weights]
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -33,7 +33,7 @@ class HalfWeights:
             self._put(self._weights)
         self._hand_over()
 
-    def _put(self, parameters: list[nn.Parameter]) -> None:
+    def _put(self, parameters: list[Tensor]) -> None:
         for (layer, name), parameter in zip(self._places, parameters, strict=True):
             setattr(layer, name, parameter)
 

@@ -140,16 +140,7 @@ class WarmUp:
         self._optimizer = optimizer
         self._targets = [float(group["lr"]) for group in optimizer.param_groups]
         self.updates = torch.zeros((), device=optimizer.param_groups[0]["lr"].device, dtype=torch.float64)
-        self.uncompile()
         self._set_rates()
-
-    def compile(self) -> None:
-        """Fuse the kernels of a step from the next one on."""
-        self._rates: Callable[[Tensor, list[Tensor], list[float], int], None] = torch.compile(set_rates, dynamic=False)
-
-    def uncompile(self) -> None:
-        """Back to kernels as they are."""
-        self._rates = set_rates
 
     @torch.no_grad()
     def advance(self) -> None:
@@ -167,14 +158,9 @@ class WarmUp:
         self._set_rates()
 
     def _set_rates(self) -> None:
-        self._rates(self.updates, [group["lr"] for group in self._optimizer.param_groups], self._targets, self.steps)
-
-
-def set_rates(updates: Tensor, rates: list[Tensor], targets: list[float], steps: int) -> None:
-    """The learning rates of linear warm-up after so many updates, in place."""
-    share = ((updates + 1) / steps).clamp(max=1.0)
-    for rate, target in zip(rates, targets, strict=True):
-        rate.copy_(target * share)
+        share = ((self.updates + 1) / self.steps).clamp(max=1.0)
+        for group, target in zip(self._optimizer.param_groups, self._targets, strict=True):
+            group["lr"].copy_(target * share)
 
 
 def clip_gradients(params: Iterable[Tensor], limit: float) -> Tensor:

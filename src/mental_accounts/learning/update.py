@@ -51,18 +51,17 @@ class Updater:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # loading the compiler warns of PyTorch's own past
             torch._dynamo.reset()  # what other policies of this process had compiled counts against a limit
-            self._losses = torch.compile(self._compute_losses, dynamic=False)
-            self._tally = torch.compile(tally, dynamic=False)
-            self.warm_up.compile()
+            self._losses: Callable[[Windows], tuple[Tensor, Losses]] = torch.compile(
+                self._compute_losses, dynamic=False
+            )
+            self._tally: Callable[..., None] = torch.compile(tally, dynamic=False)
             if isinstance(self.optimizer, Lamb):
                 self.optimizer.compile()
 
     def uncompile(self) -> None:
         """Back to kernels as they are."""
         self.is_compiled = False
-        self._losses: Callable[[Windows], tuple[Tensor, Losses]] = self._compute_losses
-        self._tally: Callable[..., None] = tally
-        self.warm_up.uncompile()
+        self._losses, self._tally = self._compute_losses, tally
         if isinstance(self.optimizer, Lamb):
             self.optimizer.uncompile()
 

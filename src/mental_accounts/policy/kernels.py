@@ -22,10 +22,10 @@ WIDEST = 2048
 """Hidden size up to which a row is one tile."""
 
 
-def can_attend(q: Tensor, tokens: int, heads: int) -> bool:
-    """Whether `attend` can take these: half precision on a GPU, a short context, heads of 16 to 128 numbers."""
-    d = q.shape[-1] // heads
-    return _usable(q) and tokens <= LONGEST and d in (16, 32, 64, 128)
+def can_attend(asking: Tensor, tokens: int, heads: int) -> bool:
+    """Whether `attend` can take what is made of these: half precision on a GPU, few tokens, heads of 16 to 128."""
+    d = asking.shape[-1] // heads
+    return _usable(asking) and tokens <= LONGEST and d in (16, 32, 64, 128)
 
 
 def can_add_norm(y: Tensor, hidden: int) -> bool:
@@ -42,13 +42,16 @@ def _usable(x: Tensor) -> bool:
     return compiled is not None and x.is_cuda and x.dtype == torch.bfloat16
 
 
-def attend(q: Tensor, kv: Tensor, mask: Tensor, seed: Tensor, heads: int, dropout: float) -> Tensor:
+def attend(
+    q: Tensor, kv: Tensor, q_bias: Tensor, kv_bias: Tensor, mask: Tensor, seed: Tensor, heads: int, dropout: float
+) -> Tensor:
     """softmax(q kᵀ / √d + mask) v with dropout on the weights: (B, R, H·d), (B, S, 2·H·d) -> (B, R, H·d).
 
     mask (B or 1, H or 1, R, S) is added in float32, and gets a gradient. Queries, keys and values as linear maps give
-    them: no transposition on the way in or out.
+    them: no transposition on the way in or out. The biases q_bias (H·d,) and kv_bias (2·H·d,) of those maps are part of
+    q and kv already; they are here for their gradients, which are sums of what the backward makes.
     """
-    out: Tensor = _attend(q.contiguous(), kv.contiguous(), mask, seed, heads, dropout)
+    out: Tensor = _attend(q.contiguous(), kv.contiguous(), q_bias, kv_bias, mask, seed, heads, dropout)
     return out
 
 
@@ -90,54 +93,65 @@ def _sizes(q: Tensor, kv: Tensor, heads: int, dropout: float) -> tuple[int, int,
 
 
 @library.custom_op("mental_accounts::attend", mutates_args=())
-def _attend(q: Tensor, kv: Tensor, mask: Tensor, seed: Tensor, heads: int, dropout: float) -> Tensor:
+def _attend(
+    q: Tensor, kv: Tensor, q_bias: Tensor, kv_bias: Tensor, mask: Tensor, seed: Tensor, heads: int, dropout: float
+) -> Tensor:
     R, S, sizes = _sizes(q, kv, heads, dropout)
     out = torch.empty_like(q)
-    scale = sizes["D"] ** -0.5
     compiled.attend_kernel[(q.shape[0] * heads,)](
-        q, kv, mask, seed, out, R, S, *_strides(mask), scale, dropout, **sizes
+        q, kv, mask, seed, out, R, S, *_strides(mask), sizes["D"] ** -0.5, dropout, **sizes
     )
     return out
 
 
 @_attend.register_fake
-def _(q: Tensor, kv: Tensor, mask: Tensor, seed: Tensor, heads: int, dropout: float) -> Tensor:
+def _(
+    q: Tensor, kv: Tensor, q_bias: Tensor, kv_bias: Tensor, mask: Tensor, seed: Tensor, heads: int, dropout: float
+) -> Tensor:
     return torch.empty_like(q)
 
 
 @library.custom_op("mental_accounts::attend_backward", mutates_args=())
 def _attend_backward(
     g: Tensor, q: Tensor, kv: Tensor, mask: Tensor, seed: Tensor, heads: int, dropout: float, mask_grad: bool
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     R, S, sizes = _sizes(q, kv, heads, dropout)
-    B = q.shape[0]
-    dq, dkv = torch.empty_like(q), torch.empty_like(kv)
-    dmask = torch.empty((B, heads, R, S) if mask_grad else (1,), device=q.device, dtype=torch.float32)
-    compiled.attend_backward_kernel[(B * heads,)](
-        g.contiguous(), q, kv, mask, seed, dq, dkv, dmask, R, S, *_strides(mask), sizes["D"] ** -0.5, dropout,
-        MASK=mask_grad, **sizes,
+    dq, dkv, partial, dmask = _attend_gradients(q, kv, heads, mask_grad)
+    compiled.attend_backward_kernel[(q.shape[0] * heads,)](
+        g.contiguous(), q, kv, mask, seed, dq, dkv, partial, dmask, R, S, *_strides(mask),
+        sizes["D"] ** -0.5, dropout, MASK=mask_grad, **sizes,
     )  # fmt: skip
-    return dq, dkv, dmask
+    return dq, dkv, partial, dmask
 
 
 @_attend_backward.register_fake
 def _(
     g: Tensor, q: Tensor, kv: Tensor, mask: Tensor, seed: Tensor, heads: int, dropout: float, mask_grad: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    shape = (q.shape[0], heads, q.shape[1], kv.shape[1]) if mask_grad else (1,)
-    return torch.empty_like(q), torch.empty_like(kv), torch.empty(shape, device=q.device, dtype=torch.float32)
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    return _attend_gradients(q, kv, heads, mask_grad)
+
+
+def _attend_gradients(q: Tensor, kv: Tensor, heads: int, mask_grad: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Room for the gradients of queries, of keys and values, of their biases by window, and of the mask."""
+    B, R, hidden = q.shape
+    partial = torch.empty(B, 3 * hidden, device=q.device, dtype=torch.float32)
+    shape = (B, heads, R, kv.shape[1]) if mask_grad else (1,)
+    return torch.empty_like(q), torch.empty_like(kv), partial, partial.new_empty(shape)
 
 
 def _attend_setup(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    q, kv, mask, seed, ctx.heads, ctx.dropout = inputs
+    q, kv, q_bias, kv_bias, mask, seed, ctx.heads, ctx.dropout = inputs
+    ctx.types = q_bias.dtype, kv_bias.dtype
     ctx.save_for_backward(q, kv, mask, seed)
 
 
 def _attend_grad(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
     q, kv, mask, seed = ctx.saved_tensors
-    wanted = ctx.needs_input_grad[2]
-    dq, dkv, dmask = _attend_backward(g, q, kv, mask, seed, ctx.heads, ctx.dropout, wanted)
-    return dq, dkv, dmask.sum_to_size(mask.shape).to(mask.dtype) if wanted else None, None, None, None
+    wanted = ctx.needs_input_grad[4]
+    dq, dkv, partial, dmask = _attend_backward(g, q, kv, mask, seed, ctx.heads, ctx.dropout, wanted)
+    of_q, of_kv = partial.sum(dim=0).split([q.shape[-1], kv.shape[-1]])
+    of_mask = dmask.sum_to_size(mask.shape).to(mask.dtype) if wanted else None
+    return dq, dkv, of_q.to(ctx.types[0]), of_kv.to(ctx.types[1]), of_mask, None, None, None
 
 
 _attend.register_autograd(_attend_grad, setup_context=_attend_setup)

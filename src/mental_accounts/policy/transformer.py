@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.kernels import add_norm, attend, can_add_norm, can_attend, can_linear_relu, linear_relu
+from mental_accounts.policy.precision import as_autocast
 
 
 class Attention(nn.Module):
@@ -29,10 +30,13 @@ class Attention(nn.Module):
     def forward(self, asking: Tensor, tokens: Tensor, mask: Tensor, seed: Tensor) -> Tensor:
         """(B, rows, hidden), (B, S, hidden), mask (B or 1, heads or 1, rows, S) -> (B, rows, hidden)."""
         B, rows, hidden = asking.shape
-        queries, keys_values = self.query(asking), self.key_value(tokens)
         dropout = self.dropout if self.training else 0.0
-        if can_attend(queries, tokens.shape[1], self.heads):
-            return attend(queries, keys_values, mask, seed, self.heads, dropout)
+        if can_attend(asking, tokens.shape[1], self.heads):
+            q_bias, kv_bias = self.query.bias, self.key_value.bias
+            q = F.linear(asking, self.query.weight, q_bias.detach())  # attend has the gradients of the biases
+            kv = F.linear(tokens, self.key_value.weight, kv_bias.detach())
+            return attend(q, kv, q_bias, kv_bias, mask, seed, self.heads, dropout)
+        queries, keys_values = self.query(asking), self.key_value(tokens)
         q = queries.view(B, rows, self.heads, -1).transpose(1, 2)  # (B, heads, rows, d)
         k, v = keys_values.view(B, tokens.shape[1], 2, self.heads, -1).permute(2, 0, 3, 1, 4)  # (B, heads, S, d)
         mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype), dropout_p=dropout)
@@ -86,7 +90,7 @@ class Transformer(nn.Module):
         blocks = [block for block in self.blocks if isinstance(block, Block)]
         norms = [*(block.attention_norm for block in blocks[1:]), self.norm]  # of what comes after each block
         x: Tensor = tokens
-        normed: Tensor = blocks[0].attention_norm(tokens)
+        normed: Tensor = as_autocast(blocks[0].attention_norm(tokens))
         for place, (block, mask, norm) in enumerate(zip(blocks, masks, norms, strict=True)):
             rows = self.states if norm is self.norm else slice(None)
             mixed = block.attention(normed[:, rows], normed, mask[:, :, rows], seeds[3 * place])

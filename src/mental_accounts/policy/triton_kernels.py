@@ -62,7 +62,7 @@ def attend_kernel(
 
 @triton.jit
 def attend_backward_kernel(
-    g, q, kv, mask, seed, dq, dkv, dmask, R, S, mask_b, mask_h, mask_r, mask_c, scale, dropout,
+    g, q, kv, mask, seed, dq, dkv, partial, dmask, R, S, mask_b, mask_h, mask_r, mask_c, scale, dropout,
     H: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, DROP: tl.constexpr, MASK: tl.constexpr,
 ):  # fmt: skip
     """The same tile computed again, and the gradients from it."""
@@ -77,14 +77,19 @@ def attend_backward_kernel(
     grad = tl.load(g + at_q, mask=rows[:, None] < R, other=0.0)
     of_values = tl.dot(tl.trans((weights * kept).to(grad.dtype)), grad)
     tl.store(dkv + at_k + H * D, of_values.to(grad.dtype), mask=columns[:, None] < S)
+    at = partial + b * (3 * H * D) + h * D + inner  # what is beyond the tokens is 0 in all sums
+    tl.store(at + 2 * H * D, tl.sum(of_values, axis=0))
     of_weights = tl.dot(grad, tl.trans(values)) * kept
     of_logits = weights * (of_weights - tl.sum(weights * of_weights, axis=1)[:, None])
     if MASK:
         there = (rows[:, None] < R) & (columns[None, :] < S)
         tl.store(dmask + pid * R * S + rows[:, None] * S + columns[None, :], of_logits, mask=there)
     half = (of_logits * scale).to(grad.dtype)
-    tl.store(dq + at_q, tl.dot(half, keys).to(grad.dtype), mask=rows[:, None] < R)
+    of_queries = tl.dot(half, keys)
+    tl.store(dq + at_q, of_queries.to(grad.dtype), mask=rows[:, None] < R)
+    tl.store(at, tl.sum(of_queries, axis=0))
     tl.store(dkv + at_k, tl.dot(tl.trans(half), queries).to(grad.dtype), mask=columns[:, None] < S)
+    tl.store(at + H * D, tl.zeros((D,), tl.float32))  # softmax does not see what all keys have in common
 
 
 @triton.jit
