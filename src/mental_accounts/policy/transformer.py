@@ -89,7 +89,7 @@ class Transformer(nn.Module):
         seeds = self._seeds(tokens.device)
         blocks = [block for block in self.blocks if isinstance(block, Block)]
         norms = [*(block.attention_norm for block in blocks[1:]), self.norm]  # of what comes after each block
-        x: Tensor = tokens
+        x: Tensor = as_autocast(tokens)
         normed: Tensor = as_autocast(blocks[0].attention_norm(tokens))
         for place, (block, mask, norm) in enumerate(zip(blocks, masks, norms, strict=True)):
             rows = self.states if norm is self.norm else slice(None)
