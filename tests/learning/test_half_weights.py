@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from mental_accounts.config import TrainConfig
 from mental_accounts.data.windows import Windows, WindowSampler
+from mental_accounts.learning.capture import RepeatedUpdate
 from mental_accounts.learning.half_weights import HalfWeights
 from mental_accounts.learning.preparation import prepare
 from mental_accounts.learning.update import Updater
@@ -28,10 +29,12 @@ def set_up(config: TrainConfig, seed: int = 0) -> tuple[Updater, WindowSampler]:
     policy = DecisionTransformer(prepared.policy)
     data = prepared.data
     policy.fit_normalisation(data.observations, data.actions, data.rewards)
+    policy.to(config.device)
+    data = data.to(config.device)
     if policy.accounts is not None:
         data.annotate_by(policy.accounts, policy.actions.to_unit, ledgers=prepared.policy.reads_ledger)
     K, scope = config.model.context_length, config.model.accounts.account_scope
-    sampler = WindowSampler(data, config.batch_size, K, torch.Generator().manual_seed(1), scope)
+    sampler = WindowSampler(data, config.batch_size, K, torch.Generator(config.device).manual_seed(1), scope)
     return Updater(policy, config), sampler
 
 
@@ -115,3 +118,24 @@ def test_a_weight_that_was_not_used_has_no_gradient() -> None:
 def test_full_precision_has_no_copies(aim: TrainConfig) -> None:
     updater, _ = set_up(replace(aim, precision="float32"))
     assert updater._half is None
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
+@pytest.mark.parametrize("accounts", ACCOUNTS)
+def test_captured_updates_are_those_of_autocast(aim: TrainConfig, optimizer: str, accounts: dict[str, object]) -> None:
+    model = replace(aim.model, layers=2, accounts=replace(aim.model.accounts, **accounts))
+    config = replace(aim, device="cuda", optimizer=optimizer, precision="bf16", model=model)
+    results = []
+    for copied in (False, True):
+        updater, sampler = set_up(config)
+        if not copied:
+            updater._half = None
+        repeated = RepeatedUpdate(updater, sampler, lambda text: None)
+        torch.manual_seed(3)
+        for _ in range(20):
+            repeated.step()
+        assert repeated.graph is not None
+        results.append(updater.drain(20))
+    assert results[1] == pytest.approx(results[0], rel=1e-2, abs=1e-3)  # biases of residual sums are rounded, or not
