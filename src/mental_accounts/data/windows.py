@@ -4,6 +4,7 @@ The distribution is ODT's: a trajectory with probability proportional to its len
 forward, padded on the left. That is the same as a uniform first step among all steps of the store.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
@@ -71,10 +72,24 @@ class WindowSampler:
         self.generator, self.account_scope = generator, account_scope
         self._back = torch.arange(-context_length, 0, device=store.device)  # places counted from the window's end
 
+        self.uncompile()
+
+    def compile(self) -> None:
+        """Fuse the kernels that read windows, from the next batch on, which may raise."""
+        self._read: Callable[[Tensor], Windows] = torch.compile(self._read_drawn, dynamic=False)
+
+    def uncompile(self) -> None:
+        """Back to kernels as they are."""
+        self._read = self._read_drawn
+
     def __call__(self) -> Windows:
         """One batch."""
+        device = self.store.storage.live.device
+        draw = torch.rand(self.batch_size, generator=self.generator, device=device, dtype=torch.float64)
+        return self._read(draw)
+
+    def _read_drawn(self, draw: Tensor) -> Windows:
         live = self.store.storage.live
-        draw = torch.rand(self.batch_size, generator=self.generator, device=live.device, dtype=torch.float64)
         return self.at((draw * live[1]).long() + live[0])  # float64 below 1 times a count stays below the count
 
     def at(self, first: Tensor) -> Windows:

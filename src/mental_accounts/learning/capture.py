@@ -22,6 +22,8 @@ class RepeatedUpdate:
 
     def __init__(self, updater: Updater, sampler: WindowSampler, say: Callable[[str], None]) -> None:
         self.updater, self.sampler, self.say = updater, sampler, say
+        if updater.is_compiled:
+            sampler.compile()
         self.wanted = updater.policy.device.type == "cuda"
         self.graph: torch.cuda.CUDAGraph | None = None
         self.made = 0
@@ -49,6 +51,7 @@ class RepeatedUpdate:
                 raise
             self.say(f"updates cannot be compiled here ({_first_line(error)}); going on without, more slowly")
             self.updater.uncompile()
+            self.sampler.uncompile()
             self.updater.update(self.sampler())
 
     def _on_side_stream(self) -> None:

@@ -6,6 +6,7 @@ Losses are summed on the device and read once per iteration.
 import math
 import warnings
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from torch import Tensor
 from mental_accounts.config import TrainConfig
 from mental_accounts.data.windows import Windows
 from mental_accounts.learning.checkpoint import load_optimizer_tensors, optimizer_tensors
+from mental_accounts.learning.half_weights import HalfWeights
 from mental_accounts.learning.objective import Losses, Objective
 from mental_accounts.learning.optimizers import Lamb, WarmUp, clip_gradients, make_optimizer
 from mental_accounts.policy import DecisionTransformer, autocast, resolve_precision
@@ -31,56 +33,65 @@ class Updater:
         device = policy.device
         self.policy, self.config = policy, config
         self._precision = resolve_precision(device, config.precision)  # asked once: a compiler cannot ask
+        self._half = HalfWeights(policy.transformer) if self._precision == "bf16" else None
         self.objective = Objective(policy.config, config.initial_lambda, config.target_entropy).to(device)
         self.optimizer = make_optimizer(config.optimizer, policy.parameters(), config.lr, config.weight_decay, device)
-        self._losses: Callable[[Windows], Losses] = self._compute_losses
-        self.is_compiled = False
         self.warm_up = WarmUp(self.optimizer, config.warmup_updates)
+        on_gpu = device.type == "cuda"
         self.lambda_optimizer = torch.optim.Adam(
-            [self.objective.log_lambda], lr=config.lambda_lr, capturable=device.type == "cuda"
+            [self.objective.log_lambda], lr=config.lambda_lr, capturable=on_gpu, fused=on_gpu
         )
         self.latest_nll = torch.zeros((), device=device)
         self.sums = torch.zeros(len(SUMMED), dtype=torch.float64, device=device)
+        self.uncompile()
 
     def compile(self) -> None:
-        """Fuse the kernels of losses, gradients and LAMB. Compiled at the next update, which may raise."""
+        """Fuse the kernels of losses, gradients, LAMB and sums. Compiled at the next update, which may raise."""
         self.is_compiled = True
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # loading the compiler warns of PyTorch's own past
             torch._dynamo.reset()  # what other policies of this process had compiled counts against a limit
-            self._losses = torch.compile(self._compute_losses, dynamic=False)
+            self._losses: Callable[[Windows], tuple[Tensor, Losses]] = torch.compile(
+                self._compute_losses, dynamic=False
+            )
+            self._tally: Callable[..., None] = torch.compile(tally, dynamic=False)
             if isinstance(self.optimizer, Lamb):
                 self.optimizer.compile()
 
     def uncompile(self) -> None:
         """Back to kernels as they are."""
         self.is_compiled = False
-        self._losses = self._compute_losses
+        self._losses, self._tally = self._compute_losses, tally
         if isinstance(self.optimizer, Lamb):
             self.optimizer.uncompile()
 
-    def _compute_losses(self, windows: Windows) -> Losses:
+    def _compute_losses(self, windows: Windows) -> tuple[Tensor, Losses]:
+        """What to descend, and what to report. θ and λ have a term each, and neither term moves the other."""
         with autocast(self.policy.device, self._precision):
             predicted = self.policy(**policy_inputs(windows, self.policy))
         losses: Losses = self.objective(predicted, self.policy.actions.to_unit(windows.actions), windows.mask)
-        return losses
+        total = losses.loss
+        if self.objective.constrained:
+            total = total + self.objective.lambda_loss(losses.entropy)
+        return total, Losses(losses.loss.detach(), losses.nll.detach(), losses.entropy.detach())
+
+    def _in_half(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._half is None else self._half.in_place()
 
     def update(self, windows: Windows) -> None:
         """One update."""
         self.policy.train()
-        losses = self._losses(windows)
         self.optimizer.zero_grad(set_to_none=True)
-        losses.loss.backward()
+        self.lambda_optimizer.zero_grad(set_to_none=True)
+        with self._in_half():
+            total, losses = self._losses(windows)
+            total.backward()
         norm = clip_gradients(self.policy.parameters(), self.config.grad_clip)
         self.optimizer.step()
         self.warm_up.advance()
         if self.objective.constrained:
-            self.lambda_optimizer.zero_grad(set_to_none=True)
-            self.objective.lambda_loss(losses.entropy).backward()
             self.lambda_optimizer.step()
-        self.latest_nll.copy_(losses.nll.detach())
-        loss = losses.loss.detach()
-        self.sums.add_(torch.stack([loss, loss.square(), losses.nll.detach(), losses.entropy.detach(), norm]))
+        self._tally(self.sums, self.latest_nll, losses, norm)
 
     def check(self) -> None:
         """Refuse to go on (or to save) once a loss was no number."""
@@ -126,6 +137,12 @@ class Updater:
         self.warm_up.load_state_dict({"updates": tensors["warm_up.updates"]})
         self.sums.copy_(tensors["sums"])
         self.latest_nll.copy_(tensors["latest_nll"])
+
+
+def tally(sums: Tensor, latest_nll: Tensor, losses: Losses, norm: Tensor) -> None:
+    """Add one update to the sums, in the order of SUMMED, in place."""
+    latest_nll.copy_(losses.nll)
+    sums.add_(torch.stack([losses.loss, losses.loss.square(), losses.nll, losses.entropy, norm]))
 
 
 def policy_inputs(windows: Windows, policy: DecisionTransformer) -> dict[str, Tensor | None]:

@@ -104,7 +104,10 @@ class GaussianHead(nn.Module):
 
     def forward(self, x: Tensor) -> SquashedGaussian:
         low, high = LOG_STD_RANGE
-        return SquashedGaussian(self.mean(x), low + (high - low) / 2 * (torch.tanh(self.log_std(x)) + 1))
+        weight = torch.cat([self.mean.weight, self.log_std.weight])  # one product for both
+        bias = torch.cat([self.mean.bias, self.log_std.bias])
+        mean, log_std = F.linear(x, weight, bias).chunk(2, dim=-1)
+        return SquashedGaussian(mean, low + (high - low) / 2 * (torch.tanh(log_std) + 1))
 
 
 class DeterministicHead(nn.Module):

@@ -3,6 +3,7 @@
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 Precision = Literal["auto", "float32", "bf16"]
 
@@ -15,6 +16,12 @@ def autocast(device: torch.device | str, precision: Precision = "auto") -> torch
     """
     resolved = resolve_precision(device, precision)
     return torch.autocast(torch.device(device).type, dtype=torch.bfloat16, enabled=resolved == "bf16")
+
+
+def as_autocast(x: Tensor) -> Tensor:
+    """A tensor as products take it under autocast: rounded once, instead of once by every product that takes it."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
 
 
 def resolve_precision(device: torch.device | str, precision: Precision) -> Literal["float32", "bf16"]:

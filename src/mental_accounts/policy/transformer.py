@@ -12,11 +12,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mental_accounts.config import PolicyConfig
-from mental_accounts.policy.kernels import add_norm, attend, can_add_norm, can_attend
+from mental_accounts.policy.kernels import add_norm, attend, can_add_norm, can_attend, can_linear_relu, linear_relu
+from mental_accounts.policy.precision import as_autocast
 
 
 class Attention(nn.Module):
-    """Multi-head attention with an additive mask."""
+    """Multi-head attention with an additive mask; the map `output` of what it mixes is left to the residual sum."""
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
@@ -29,17 +30,17 @@ class Attention(nn.Module):
     def forward(self, asking: Tensor, tokens: Tensor, mask: Tensor, seed: Tensor) -> Tensor:
         """(B, rows, hidden), (B, S, hidden), mask (B or 1, heads or 1, rows, S) -> (B, rows, hidden)."""
         B, rows, hidden = asking.shape
-        queries, keys_values = self.query(asking), self.key_value(tokens)
         dropout = self.dropout if self.training else 0.0
-        if can_attend(queries, tokens.shape[1], self.heads):
-            mixed = attend(queries, keys_values, mask, seed, self.heads, dropout)
-        else:
-            q = queries.view(B, rows, self.heads, -1).transpose(1, 2)  # (B, heads, rows, d)
-            k, v = keys_values.view(B, tokens.shape[1], 2, self.heads, -1).permute(2, 0, 3, 1, 4)  # (B, heads, S, d)
-            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype), dropout_p=dropout)
-            mixed = mixed.transpose(1, 2).reshape(B, rows, hidden)
-        output: Tensor = self.output(mixed)
-        return output
+        if can_attend(asking, tokens.shape[1], self.heads):
+            q_bias, kv_bias = self.query.bias, self.key_value.bias
+            q = F.linear(asking, self.query.weight, q_bias.detach())  # attend has the gradients of the biases
+            kv = F.linear(tokens, self.key_value.weight, kv_bias.detach())
+            return attend(q, kv, q_bias, kv_bias, mask, seed, self.heads, dropout)
+        queries, keys_values = self.query(asking), self.key_value(tokens)
+        q = queries.view(B, rows, self.heads, -1).transpose(1, 2)  # (B, heads, rows, d)
+        k, v = keys_values.view(B, tokens.shape[1], 2, self.heads, -1).permute(2, 0, 3, 1, 4)  # (B, heads, S, d)
+        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype), dropout_p=dropout)
+        return mixed.transpose(1, 2).reshape(B, rows, hidden)
 
 
 class Block(nn.Module):
@@ -52,6 +53,21 @@ class Block(nn.Module):
         self.attention = Attention(config)
         self.mlp_norm = nn.LayerNorm(config.hidden)
         self.mlp = nn.Sequential(nn.Linear(config.hidden, inner), nn.ReLU(), nn.Linear(inner, config.hidden))
+
+    @property
+    def narrow(self) -> nn.Linear:
+        """The second map of the MLP."""
+        layer = self.mlp[2]
+        assert isinstance(layer, nn.Linear)
+        return layer
+
+    def widen(self, normed: Tensor) -> Tensor:
+        """The MLP up to its second map: (B, rows, hidden) -> (B, rows, inner)."""
+        layer = self.mlp[0]
+        assert isinstance(layer, nn.Linear)
+        if can_linear_relu(normed):
+            return linear_relu(normed, layer.weight, layer.bias)
+        return F.relu(layer(normed))
 
 
 class Transformer(nn.Module):
@@ -73,20 +89,25 @@ class Transformer(nn.Module):
         seeds = self._seeds(tokens.device)
         blocks = [block for block in self.blocks if isinstance(block, Block)]
         norms = [*(block.attention_norm for block in blocks[1:]), self.norm]  # of what comes after each block
-        x: Tensor = tokens
-        normed: Tensor = blocks[0].attention_norm(tokens)
+        x: Tensor = as_autocast(tokens)
+        normed: Tensor = as_autocast(blocks[0].attention_norm(tokens))
         for place, (block, mask, norm) in enumerate(zip(blocks, masks, norms, strict=True)):
             rows = self.states if norm is self.norm else slice(None)
-            attended = block.attention(normed[:, rows], normed, mask[:, :, rows], seeds[3 * place])
-            x, normed = self._add_norm(x[:, rows], attended, block.mlp_norm, seeds[3 * place + 1])
-            x, normed = self._add_norm(x, block.mlp(normed), norm, seeds[3 * place + 2])
+            mixed = block.attention(normed[:, rows], normed, mask[:, :, rows], seeds[3 * place])
+            output = block.attention.output
+            x, normed = self._add_norm(x[:, rows], mixed, output, block.mlp_norm, seeds[3 * place + 1])
+            x, normed = self._add_norm(x, block.widen(normed), block.narrow, norm, seeds[3 * place + 2])
         return normed
 
-    def _add_norm(self, x: Tensor, y: Tensor, norm: nn.LayerNorm, seed: Tensor) -> tuple[Tensor, Tensor]:
-        """The sum x + dropout(y), and its norm."""
+    def _add_norm(
+        self, x: Tensor, inner: Tensor, layer: nn.Linear, norm: nn.LayerNorm, seed: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The sum x + dropout(layer(inner)), and its norm."""
         dropout = self.dropout if self.training else 0.0
-        if can_add_norm(y):
-            return add_norm(x, y, norm.weight, norm.bias, seed, dropout, norm.eps, full=norm is self.norm)
+        if can_add_norm(inner, layer.out_features):
+            y = F.linear(inner, layer.weight)
+            return add_norm(x, y, layer.bias, norm.weight, norm.bias, seed, dropout, norm.eps, full=norm is self.norm)
+        y = layer(inner)
         x = x.to(y.dtype) + F.dropout(y, dropout, self.training)
         return x, norm(x)
 

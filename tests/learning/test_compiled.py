@@ -1,0 +1,37 @@
+"""What is compiled gives what is not: windows, losses, sums. The compiler's front end alone, no machine code."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+
+from mental_accounts.config import TrainConfig
+from mental_accounts.learning.capture import RepeatedUpdate
+
+from .test_half_weights import set_up
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
+@pytest.mark.parametrize("accounts", [{}, {"account_scope": "window", "ledger_input": "state"}])
+def test_compiled_updates_equal_plain_ones(
+    aim: TrainConfig, optimizer: str, accounts: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager", fullgraph=True))
+    model = replace(aim.model, dropout=0.0, accounts=replace(aim.model.accounts, **accounts))
+    config = replace(aim, optimizer=optimizer, model=model)
+    results = []
+    for compiled in (False, True):
+        updater, sampler = set_up(config)
+        if compiled:
+            updater.compile()
+        said: list[str] = []
+        repeated = RepeatedUpdate(updater, sampler, said.append)
+        torch.manual_seed(3)
+        for _ in range(4):
+            repeated.step()
+        assert not said
+        assert updater.is_compiled == compiled
+        results.append(updater.drain(4))
+    assert results[1] == pytest.approx(results[0], rel=1e-5)
