@@ -53,6 +53,7 @@ PACES = {"cuda": Pace(100e-6, 1e-3), "cpu": Pace(2e-3, 50e-6)}
 MEASURED_STEPS = 20
 MEASURED_SECONDS = 0.2
 CLOSING_SECONDS = 5.0
+"""How long processes get to close their environments."""
 
 
 class Environments:
@@ -111,8 +112,9 @@ class Environments:
         """Close all of them, and end the processes."""
         for worker in self.workers:
             worker.connection.close()
+        deadline = time.monotonic() + CLOSING_SECONDS
         for worker in self.workers:
-            worker.end()
+            worker.end(deadline)
         for env in self.envs.values():
             env.close()
         self.workers, self.envs = [], {}
@@ -140,7 +142,7 @@ class Environments:
                 self._say_alone(str(problem))
                 self.workers.remove(worker)
                 worker.connection.close()
-                worker.end()
+                worker.end(time.monotonic() + CLOSING_SECONDS)
                 self._make_here(worker.places)
         self._begun = True
 
@@ -209,10 +211,10 @@ class Worker:
         problem.add_note(told["traceback"])
         return problem
 
-    def end(self) -> None:
-        """See to it that it ends, once the connection is closed."""
+    def end(self, deadline: float) -> None:
+        """See to it that it ends, once the connection is closed: by itself until then (monotonic seconds), or not."""
         try:
-            self._process.wait(CLOSING_SECONDS)
+            self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
