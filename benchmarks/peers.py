@@ -21,6 +21,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mental_accounts.learning.run_folder import surroundings
+
 ROOT = Path(__file__).parents[1]
 PEERS = {
     "ours": None,
@@ -169,6 +171,7 @@ def main() -> None:
     chosen = [c for c in cases(args.quick) if args.only is None or any(text in name_of(c) for text in args.only)]
     if not chosen:
         parser.error(f"no case has {args.only} in its name; there are: {[name_of(c) for c in cases(args.quick)]}")
+    made_by = {"what": (__doc__ or "").splitlines()[0], "command": sys.argv, **surroundings()}
     results: list[dict[str, Any]] = []
     peers = start_all(args.device, args.threads, args.here)
     versions = {peer.name: peer.problem or peer.version for peer in peers}
@@ -181,16 +184,12 @@ def main() -> None:
             peers = start_all(args.device, args.threads, args.here)
         results.append(measure([peer for peer in peers if peer.problem is None], case, args.rounds, repeats))
         show(results[-1])
+        if args.json:  # after each case: what was measured is kept, whatever happens to the next
+            args.json.write_text(json.dumps(made_by | {"peers": versions, "results": results}, indent=1) + "\n")
     for peer in peers:
         peer.end()
     print()
     overhead(results)
-    if args.json:
-        from mental_accounts.learning.run_folder import surroundings
-
-        content = {"what": (__doc__ or "").splitlines()[0], "command": sys.argv, **surroundings()}
-        content |= {"peers": versions, "results": results}
-        args.json.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":
