@@ -1,6 +1,6 @@
 """Ours beside every peer that installs from the package index, interleaved: updates, acting, memory, scaling.
 
-    python benchmarks/peers.py [--device cuda] [--rounds 8] [--quick] [--here] [--json FILE]
+    python benchmarks/peers.py [--device cuda] [--rounds 8] [--quick] [--only TEXT...] [--here] [--json FILE]
 
 Each peer runs in a process, and a virtual environment of its own under .bench/ (their pins conflict), made on first
 use. With --here all run in this Python; those that cannot be imported are left out. Within a round every peer does each
@@ -8,7 +8,8 @@ case some times, one peer after the other; a ratio is the median over rounds of 
 the range.
 
 An update is everything: for us drawing windows too. Hugging Face and d3rlpy minimise a squared error, TorchRL and we
-the likelihood with the entropy constraint.
+the likelihood with the entropy constraint. Memory is the peak of one case: of the process, started anew for each, on a
+CPU; on a GPU what its tensors take there, the data among them.
 """
 
 import argparse
@@ -19,6 +20,8 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+from mental_accounts.learning.run_folder import surroundings
 
 ROOT = Path(__file__).parents[1]
 PEERS = {
@@ -60,9 +63,13 @@ class Peer:
             [python, str(ROOT / "benchmarks" / "peers" / "serve.py"), name, device, str(threads)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment,
         )  # fmt: skip
+        self.problem: str | None = None
+        self.version = ""
+
+    def greet(self) -> None:
+        """Wait until it has imported what it needs."""
         said = self.hear()
-        self.problem: str | None = said.get("error")
-        self.version: str = said.get("version", "")
+        self.problem, self.version = said.get("error"), said.get("version", "")
 
     def end(self) -> None:
         self.process.kill()
@@ -78,6 +85,14 @@ class Peer:
         self.process.stdin.write(json.dumps(what) + "\n")
         self.process.stdin.flush()
         return self.hear()
+
+
+def start_all(device: str, threads: int, here: bool) -> list[Peer]:
+    """All peers, started together."""
+    peers = [Peer(name, device, threads, here) for name in PEERS]
+    for peer in peers:
+        peer.greet()
+    return peers
 
 
 def prepare_environment(name: str) -> Path:
@@ -148,29 +163,33 @@ def main() -> None:
     )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--quick", action="store_true", help="the main cases only")
+    parser.add_argument("--only", nargs="+", metavar="TEXT", help="the cases with one of these texts in their name")
     parser.add_argument("--here", action="store_true", help="no virtual environments: what this Python has")
     parser.add_argument("--json", type=Path, help="also write the numbers here")
     args = parser.parse_args()
     repeats = args.repeats or (20 if args.device == "cuda" else 1)
-    results, versions = [], {}
-    for case in cases(args.quick):
-        peers = [Peer(name, args.device, args.threads, args.here) for name in PEERS]  # anew: memory is that of one case
-        for peer in peers:
-            if peer.name not in versions:
-                versions[peer.name] = peer.problem or peer.version
-                print(f"{peer.name}: {versions[peer.name]}", flush=True)
+    chosen = [c for c in cases(args.quick) if args.only is None or any(text in name_of(c) for text in args.only)]
+    if not chosen:
+        parser.error(f"no case has {args.only} in its name; there are: {[name_of(c) for c in cases(args.quick)]}")
+    made_by = {"what": (__doc__ or "").splitlines()[0], "command": sys.argv, **surroundings()}
+    results: list[dict[str, Any]] = []
+    peers = start_all(args.device, args.threads, args.here)
+    versions = {peer.name: peer.problem or peer.version for peer in peers}
+    for name, version in versions.items():
+        print(f"{name}: {version}", flush=True)
+    for case in chosen:
+        if results and args.device == "cpu":  # a process's peak is that of all it did
+            for peer in peers:
+                peer.end()
+            peers = start_all(args.device, args.threads, args.here)
         results.append(measure([peer for peer in peers if peer.problem is None], case, args.rounds, repeats))
-        for peer in peers:
-            peer.end()
         show(results[-1])
+        if args.json:  # after each case: what was measured is kept, whatever happens to the next
+            args.json.write_text(json.dumps(made_by | {"peers": versions, "results": results}, indent=1) + "\n")
+    for peer in peers:
+        peer.end()
     print()
     overhead(results)
-    if args.json:
-        from mental_accounts.learning.run_folder import surroundings
-
-        content = {"what": (__doc__ or "").splitlines()[0], "command": sys.argv, **surroundings()}
-        content |= {"peers": versions, "results": results}
-        args.json.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ module beside this one with `make(case, device)`, which gives a function that do
 NotImplementedError.
 """
 
+import gc
 import importlib
 import json
 import resource
@@ -37,14 +38,17 @@ def main() -> None:
         tell(error=f"cannot be imported: {error}")
         return
     tell(version=module.version())
-    work = None
+    work, before = None, 0
     for line in sys.stdin:
         asked = json.loads(line)
         if "prepare" in asked:
             work = None
             if device == "cuda":
+                torch.compiler.reset()
+                gc.collect()
                 torch.cuda.empty_cache()
                 torch.cuda.reset_peak_memory_stats()
+                before = torch.cuda.memory_allocated()  # workspaces of libraries, kept from earlier cases
             try:
                 torch.manual_seed(0)
                 work = module.make(asked["prepare"], device)
@@ -65,7 +69,7 @@ def main() -> None:
                 wait(device)
                 times.append((time.perf_counter() - begun) * 1e3)
             used = (
-                torch.cuda.max_memory_allocated()
+                torch.cuda.max_memory_allocated() - before
                 if device == "cuda"
                 else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
             )

@@ -1,6 +1,6 @@
 """What each form costs: an update and a step, at the sizes of preset `hidden`, all forms interleaved.
 
-    python cost.py [--device cuda] [--rounds 8] [--json FILE]
+python cost.py [--device cuda] [--rounds 8] [--json FILE]
 """
 
 import argparse
@@ -96,7 +96,9 @@ def main() -> None:
               f"   step {row['step_ms']:6.2f} ms ×{row['step_ratio']:.3f}")  # fmt: skip
     if asked.json is not None:
         machine = torch.cuda.get_device_name() if asked.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-        asked.json.write_text(json.dumps({"machine": machine, "torch": torch.__version__, "forms": found}, indent=1) + "\n")
+        asked.json.write_text(
+            json.dumps({"machine": machine, "torch": torch.__version__, "forms": found}, indent=1) + "\n"
+        )
 
 
 if __name__ == "__main__":

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from results.hidden.forms import BROKEN, CANONICAL, HEAD, LEDGER, MAIN, OPTIONS
 
 from mental_accounts.data.tasks import find_task
 from mental_accounts.evidence.runs import Evidence, read_study
 from mental_accounts.evidence.statistics import Interval, difference_interval, mean_interval
-from results.hidden.forms import BROKEN, CANONICAL, HEAD, LEDGER, MAIN, OPTIONS
 
 HERE = Path(__file__).parent
 ORACLES = {"hidden-arm": 84.0, "drifting-bandit": 152.0, "broken-halfcheetah": 4794.0}
@@ -46,7 +46,8 @@ def written(found: Interval, digits: int, *, signed: bool = False) -> str:
 def table(evidence: Evidence, forms: Mapping[str, str], baseline: str, costs: Mapping[str, Mapping[str, float]]) -> str:
     """A row a form: its return, its score, the difference from the baseline, what it costs."""
     task = find_task(evidence.tasks[0])
-    assert task.random_return is not None and task.expert_return is not None
+    assert task.random_return is not None
+    assert task.expert_return is not None
     digits = 0 if task.expert_return > 1000 else 1
     lines = [
         f"| policy | seeds | return [95%] | score | against {forms.get(baseline, baseline)} [95%] | update | step |",
@@ -76,7 +77,8 @@ def steps_up(evidence: Evidence) -> str:
 def picture(evidence: Evidence, path: Path) -> None:
     """Returns of all forms, every seed a point."""
     task = find_task(evidence.tasks[0])
-    assert task.random_return is not None and task.expert_return is not None
+    assert task.random_return is not None
+    assert task.expert_return is not None
     figure, axes = plt.subplots(figsize=(8, 2.9), layout="constrained")
     names = [name for name in MAIN if returns(evidence, name)]
     for row, name in enumerate(reversed(names)):

@@ -16,9 +16,9 @@ from mental_accounts.commands.exporting import Export
 from mental_accounts.commands.inspecting import Inspect
 from mental_accounts.commands.training import Evaluate, Resume, Train, starting_point
 from mental_accounts.learning.checkpoint import CheckpointError
-from mental_accounts.learning.rollout import BrokenEnvironmentError
 from mental_accounts.learning.run_folder import RunError
 from mental_accounts.learning.signals import StopSignal
+from mental_accounts.learning.stepping import BrokenEnvironmentError
 from mental_accounts.learning.update import DivergenceError
 
 BAD_INPUT = (ValueError, OSError, ImportError, RunError, CheckpointError)

@@ -312,6 +312,9 @@ class TrainConfig:
     """auto: bf16 where the device has instructions for it."""
     compile: bool | None = None
     """Fuse the kernels of an update with torch.compile; None: on a GPU, for runs of at least 2,000 updates."""
+    env_workers: int | None = None
+    """Processes that step environments beside the run's own, which takes a share too; 0: none. None: as many as pay, by
+    the time that a step takes and the cores of the run. The episodes are the same."""
     checkpoint_seconds: float = 60.0
     """Write a checkpoint at least this often; also at the end, and when stopped by a signal."""
 
@@ -334,8 +337,9 @@ class TrainConfig:
         for name in ("target_return", "exploration_return", "target_entropy"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), -math.inf, math.inf, closed=False)
-        if self.data_steps is not None:
-            check_count("data_steps", self.data_steps, 1)
+        for name, least in (("data_steps", 1), ("env_workers", 0)):
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name), least)
         if self.pretrain_iterations and self.task is None:
             object.__setattr__(self, "pretrain_iterations", 0)  # nothing to learn from offline
 

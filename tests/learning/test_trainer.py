@@ -21,9 +21,10 @@ from mental_accounts.data.tasks import imported_path
 from mental_accounts.learning.checkpoint import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
 from mental_accounts.learning.preparation import prepare
 from mental_accounts.learning.replay import Replay
-from mental_accounts.learning.rollout import BrokenEnvironmentError, Episode
+from mental_accounts.learning.rollout import Episode
 from mental_accounts.learning.run_folder import RunError, RunFolder
 from mental_accounts.learning.signals import InterruptedRunError
+from mental_accounts.learning.stepping import BrokenEnvironmentError
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.learning.update import DivergenceError
 from mental_accounts.policy import DecisionTransformer

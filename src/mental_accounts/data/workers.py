@@ -23,7 +23,7 @@ from mental_accounts.files import whole_file
 
 Arrays = dict[str, NDArray[Any]]
 
-_ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
 def usable_cores() -> int:
@@ -84,7 +84,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env=os.environ | _ONE_THREAD,
+            env=os.environ | ONE_THREAD,
         )
         return self
 

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mental_accounts.learning.environments import Environments
 from mental_accounts.learning.preparation import make_environment
-from mental_accounts.learning.rollout import Environment, Environments
 from mental_accounts.learning.run_folder import RunError
+from mental_accounts.learning.stepping import Environment
 
 Array = NDArray[Any]
 WIDEST = 240
@@ -86,7 +87,7 @@ def _take_pictures(folder: Path, env_id: str) -> None:
         seed = int(held["seed"])
     environments = Environments(lambda: _make(env_id), 1)
     try:
-        seen = environments.reset(0, seed)
+        seen = environments.reset([seed])[0]  # written over by each step
         for t, action in enumerate(actions):
             if not np.allclose(seen, observations[t], rtol=1e-4, atol=1e-4):
                 raise RuntimeError(f"the environment does not play the same episode twice: step {t} differs")
@@ -94,7 +95,7 @@ def _take_pictures(folder: Path, env_id: str) -> None:
                 picture = Image.fromarray(np.asarray(environments.envs[0].render()))
                 picture.thumbnail((WIDEST, WIDEST))
                 picture.convert("RGB").save(folder / f"{t}.jpg", quality=QUALITY)
-            seen = environments.step(0, action, t)[0]
+            environments.step(action[None], np.ones(1, dtype=bool), t)
     finally:
         environments.close()
 

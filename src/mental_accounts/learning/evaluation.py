@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from mental_accounts.learning.environments import PACES, Environments
 from mental_accounts.learning.preparation import choose_device, make_environment
-from mental_accounts.learning.rollout import Environments, Episode, play
+from mental_accounts.learning.rollout import Episode, play
 from mental_accounts.learning.run_folder import RunError, RunFolder
 from mental_accounts.learning.seeds import derive
 from mental_accounts.policy import Actor, DecisionTransformer
@@ -72,7 +73,8 @@ def play_subject(subject: Subject, episodes: int, seed: int = 0, *, sample: bool
     """So many whole episodes, played in parallel. Everything random follows from `seed`."""
     if episodes < 1:
         raise RunError(f"episodes must be at least 1, got {episodes}")
-    environments = Environments(lambda: make_environment(subject.env_id), episodes)
+    pace = PACES[subject.policy.device.type]
+    environments = Environments(lambda: make_environment(subject.env_id), episodes, None, pace=pace)
     try:
         actor = Actor(subject.policy, episodes, sample=sample)
         return play(actor, environments, subject.target_return, derive(seed, "evaluate"))

@@ -12,9 +12,11 @@ from mental_accounts.config import ModelConfig, PolicyConfig, TrainConfig
 from mental_accounts.data.files import checksum
 from mental_accounts.data.tasks import Task, load_task
 from mental_accounts.data.trajectories import Trajectories
-from mental_accounts.learning.rollout import Environment, Environments, Episode, play_randomly
+from mental_accounts.learning.environments import Environments
+from mental_accounts.learning.rollout import Episode, play_randomly
 from mental_accounts.learning.run_folder import RunError
 from mental_accounts.learning.seeds import derive
+from mental_accounts.learning.stepping import Environment
 from mental_accounts.spaces import action_spec_of, state_dim_of
 
 DEFAULT_LONGEST = 1_000

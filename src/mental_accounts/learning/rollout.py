@@ -1,24 +1,19 @@
-"""Acting in environments: whole episodes, played in parallel, checked as they come in."""
+"""Acting in environments: whole episodes, played in parallel."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
 import numpy as np
-from numpy.typing import NDArray
 
+from mental_accounts.learning.environments import Environments
 from mental_accounts.learning.seeds import derive
+from mental_accounts.learning.stepping import Array, Board
 from mental_accounts.learning.update import DivergenceError
 from mental_accounts.policy import Actor
 
-Array = NDArray[Any]
-Environment = gymnasium.Env[Any, Any]
-
-
-class BrokenEnvironmentError(RuntimeError):
-    """An environment that raised, or answered with something that is no number."""
+FIRST_ROOM = 1024
+"""Steps that a log has room for before it has to grow."""
 
 
 @dataclass(frozen=True)
@@ -40,52 +35,6 @@ class Episode:
         return float(self.rewards.sum(dtype=np.float64))
 
 
-class Environments:
-    """The same environment n times. Made once, used for every rollout of its kind."""
-
-    def __init__(self, make: Callable[[], Environment], n: int) -> None:
-        self.envs = [make() for _ in range(n)]
-
-    def __len__(self) -> int:
-        return len(self.envs)
-
-    def reset(self, i: int, seed: int) -> Array:
-        """Begin an episode in environment i."""
-        try:
-            observation, _ = self.envs[i].reset(seed=seed)
-        except Exception as error:
-            raise BrokenEnvironmentError(f"environment {i} raised in reset(seed={seed}): {error!r}") from error
-        return _checked_observation(observation, f"environment {i} at reset(seed={seed})")
-
-    def step(self, i: int, action: Array, t: int) -> tuple[Array, float, bool, bool, Array]:
-        """One step of environment i; t is named in errors. The last is the action that was really taken.
-
-        An environment that may act otherwise than it is told says what it did in `info["action_taken"]`.
-        """
-        space = self.envs[i].action_space
-        if isinstance(space, gymnasium.spaces.Box):  # in the environment's own precision, and within its bounds there
-            action = np.clip(np.asarray(action, dtype=space.dtype), space.low, space.high)
-        try:
-            observation, reward, terminated, truncated, info = self.envs[i].step(action)
-            paid = float(np.float32(float(reward)))
-        except Exception as error:
-            raise BrokenEnvironmentError(
-                f"environment {i} raised in step {t} with action {action}: {error!r}"
-            ) from error
-        if not math.isfinite(paid):
-            raise BrokenEnvironmentError(
-                f"environment {i} gave the reward {reward} in step {t}; rewards must be finite"
-            )
-        seen = _checked_observation(observation, f"environment {i} in step {t}")
-        taken = np.asarray(info.get("action_taken", action))
-        return seen, paid, bool(terminated), bool(truncated), taken
-
-    def close(self) -> None:
-        """Close all of them."""
-        for env in self.envs:
-            env.close()
-
-
 def play(
     actor: Actor,
     environments: Environments,
@@ -98,72 +47,80 @@ def play(
 
     Everything random follows from `seed`. `on_step` is called before each step of all environments; it may raise.
     """
-    n = len(environments)
-    observations = np.stack([environments.reset(i, derive(seed, "environment", i)) for i in range(n)])
+    environments.reset(_seeds(seed, len(environments)))
     actor.begin(target_return, derive(seed, "actions"))
-    logs: list[_Log] = [_Log() for _ in range(n)]
-    over = np.zeros(n, dtype=bool)
-    t = 0
-    while not over.all():
+    board = environments.board
+    log = _Log(board)
+    while not log.over.all():
         on_step()
-        actions = actor.act(observations)
+        actions = actor.act(board.observations)
         if not np.isfinite(actions).all():
-            raise DivergenceError(f"the policy's actions are not finite any more, in step {t}: training diverged")
-        rewards, ended = np.zeros(n, dtype=np.float32), over.copy()
-        for i in map(int, np.flatnonzero(~over)):
-            seen, rewards[i], terminated, truncated, actions[i] = environments.step(i, actions[i], t)
-            logs[i].add(observations[i], actions[i], rewards[i], terminated, truncated)
-            observations[i] = seen
-            ended[i] = terminated or truncated
-        actor.record(rewards, ended, actions)
-        over |= ended
-        t += 1
-    return [log.episode() for log in logs]
+            raise DivergenceError(f"the policy's actions are not finite any more, in step {log.t}: training diverged")
+        log.before_step()
+        environments.step(actions, ~log.over, log.t)
+        log.after_step()
+        actions[:] = board.actions
+        actor.record(board.rewards, log.over, actions)
+    return log.episodes(actions.dtype)
 
 
 def play_randomly(environments: Environments, seed: int) -> list[Episode]:
-    """One episode of uniformly random actions in every environment."""
-    episodes = []
-    for i, env in enumerate(environments.envs):
-        space = env.action_space
+    """One episode of uniformly random actions in every environment. They must all be in this process."""
+    spaces = [environments.envs[i].action_space for i in range(len(environments))]
+    for i, space in enumerate(spaces):
         space.seed(derive(seed, "actions", i))
-        observation, log, t, over = environments.reset(i, derive(seed, "environment", i)), _Log(), 0, False
-        while not over:
-            action = space.sample()
-            seen, reward, terminated, truncated, taken = environments.step(i, action, t)
-            log.add(observation, taken, reward, terminated, truncated)
-            observation, t, over = seen, t + 1, terminated or truncated
-        episodes.append(log.episode())
-    return episodes
+    environments.reset(_seeds(seed, len(environments)))
+    log = _Log(environments.board)
+    while not log.over.all():
+        log.before_step()
+        environments.step(np.stack([space.sample() for space in spaces]), ~log.over, log.t)
+        log.after_step()
+    return log.episodes(spaces[0].dtype)
+
+
+def _seeds(seed: int, n: int) -> list[int]:
+    return [derive(seed, "environment", i) for i in range(n)]
 
 
 class _Log:
-    """An episode in the making."""
+    """n episodes in the making, as they pass over the board. Its arrays double when they are full."""
 
-    def __init__(self) -> None:
-        self.observations: list[Array] = []
-        self.actions: list[Array] = []
-        self.rewards: list[float] = []
-        self.terminated = self.truncated = False
-
-    def add(self, observation: Array, action: Array, reward: float, terminated: bool, truncated: bool) -> None:
-        self.observations.append(observation.copy())
-        self.actions.append(np.array(action))
-        self.rewards.append(reward)
-        self.terminated, self.truncated = terminated, truncated
-
-    def episode(self) -> Episode:
-        return Episode(
-            np.stack(self.observations).astype(np.float32),
-            np.stack(self.actions),
-            np.array(self.rewards, dtype=np.float32),
-            self.terminated,
-            self.truncated and not self.terminated,
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self.t = 0
+        self.over = np.zeros_like(board.active)
+        self._lengths = np.zeros(len(self.over), dtype=np.int64)
+        self._terminated, self._truncated = np.zeros_like(self.over), np.zeros_like(self.over)
+        self._observations, self._actions, self._rewards = (
+            np.empty((FIRST_ROOM, *values.shape), values.dtype)
+            for values in (board.observations, board.actions, board.rewards)
         )
 
+    def before_step(self) -> None:
+        if self.t == len(self._rewards):
+            self._observations, self._actions, self._rewards = (
+                np.concatenate([values, np.empty_like(values)])
+                for values in (self._observations, self._actions, self._rewards)
+            )
+        self._observations[self.t] = self._board.observations
 
-def _checked_observation(observation: Any, where: str) -> Array:
-    seen = np.asarray(observation, dtype=np.float32)
-    if not np.isfinite(seen).all():
-        raise BrokenEnvironmentError(f"{where} gave an observation that is not finite: {seen}")
-    return seen
+    def after_step(self) -> None:
+        board = self._board
+        self._actions[self.t], self._rewards[self.t] = board.actions, board.rewards
+        self.t += 1
+        self._lengths += board.active
+        self._terminated |= board.terminated
+        self._truncated |= board.truncated
+        np.logical_or(self._terminated, self._truncated, out=self.over)
+
+    def episodes(self, action_type: Any) -> list[Episode]:
+        return [
+            Episode(
+                self._observations[:T, i].copy(),
+                self._actions[:T, i].astype(action_type),
+                self._rewards[:T, i].copy(),
+                bool(self._terminated[i]),
+                bool(self._truncated[i] and not self._terminated[i]),
+            )
+            for i, T in enumerate(self._lengths.tolist())
+        ]

@@ -16,11 +16,12 @@ from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import Windows, WindowSampler
 from mental_accounts.learning.capture import RepeatedUpdate
 from mental_accounts.learning.checkpoint import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
+from mental_accounts.learning.environments import PACES, Environments
 from mental_accounts.learning.loggers import Logger, Tracker, make_loggers
 from mental_accounts.learning.measures import account_measures, evaluation_measures, exploration_measures
 from mental_accounts.learning.preparation import Preparation, as_episodes, as_trajectories, choose_device, prepare
 from mental_accounts.learning.replay import Replay
-from mental_accounts.learning.rollout import Environments, Episode, play
+from mental_accounts.learning.rollout import Episode, play
 from mental_accounts.learning.run_folder import RunError, RunFolder
 from mental_accounts.learning.seeds import derive
 from mental_accounts.learning.signals import InterruptedRunError, SignalWatch
@@ -73,7 +74,7 @@ class Trainer:
 
     def run(self) -> DecisionTransformer:
         """Start, or go on; the policy as it is at the end."""
-        with self.folder.locked(), self.view, contextlib.ExitStack() as stack:
+        with self.folder.locked(), self.view, contextlib.ExitStack() as self._open:
             if self.folder.is_finished:
                 self.view.say(f"{self.folder.path} is finished already")
                 return DecisionTransformer.load(self.folder.path / "policy", self.device)
@@ -82,7 +83,7 @@ class Trainer:
             # A signal ends this at once: nothing of the run is lost.
             start = self.folder.path / "trajectories" / "start.safetensors"
             self.prepared: Preparation = prepare(self.config, start)
-            stack.enter_context(self._watch)
+            self._open.enter_context(self._watch)
             self._set_up()
             loggers = make_loggers(self.folder.path, self.config.to_dict(), self.progress.iteration + 1, self.tracker)
             try:
@@ -94,8 +95,6 @@ class Trainer:
             finally:
                 for logger in loggers:
                     logger.close()
-                self.explorers.close()
-                self.evaluators.close()
             self._write_checkpoint()
             self.folder.write_summary(self._summary())
         return self.policy
@@ -139,8 +138,9 @@ class Trainer:
             self.offline.annotate_by(accounts, self.policy.actions.to_unit, ledgers=ledgers)
         self.replay = Replay(self.offline, config.replay_size, self.prepared.longest)
         self.generator = torch.Generator(self.device)
-        self.explorers = Environments(self.prepared.make_env, config.episodes_per_iteration)
-        self.evaluators = Environments(self.prepared.make_env, config.eval_episodes)
+        self.explorers, self.evaluators = (
+            self._environments(n) for n in (config.episodes_per_iteration, config.eval_episodes)
+        )
         self.explorer, self.evaluator = (
             Actor(self.policy, len(envs), sample=sample, precision=config.precision, say=self.view.say)
             for envs, sample in ((self.explorers, True), (self.evaluators, False))
@@ -156,6 +156,11 @@ class Trainer:
                     f"the checkpoint of {self.folder.path} does not fit the run: {error}; was config.json changed?"
                 ) from error
         self._checkpointed = time.monotonic()
+
+    def _environments(self, n: int) -> Environments:
+        pace = PACES[self.device.type]
+        made = Environments(self.prepared.make_env, n, self.config.env_workers, self.view.say, pace)
+        return self._open.enter_context(contextlib.closing(made))
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.progress = Progress(**checkpoint.state)
