@@ -37,6 +37,7 @@ results: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/core.py
+	$(BIN)/python benchmarks/update.py --batch 64
 	$(BIN)/python benchmarks/peers.py
 
 clean:
