@@ -13,7 +13,7 @@ from gymnasium.utils.env_checker import check_env
 import mental_accounts.environments as environments
 from mental_accounts import GridCodebook
 from mental_accounts.environments.hidden_arm import WIDTH, HiddenArm, cell_of, centre, is_hijacked, pay
-from mental_accounts.environments.learners import Learner, play_knowingly, play_randomly
+from mental_accounts.environments.learners import Learner, own_chance, play_knowingly, play_randomly
 
 IDS = ["HiddenArm-v0", "DriftingBandit-v0", "BrokenHopper-v0"]
 
@@ -131,3 +131,15 @@ def test_a_learner_is_between_chance_and_an_oracle(name: str) -> None:
     one, other = Learner().play(env, 7), Learner().play(env, 7)
     np.testing.assert_array_equal(one.actions, other.actions)
     assert len(one.rewards) == 200
+
+
+def test_players_do_not_share_the_environments_luck() -> None:
+    for seed in range(5):
+        theirs, _ = gymnasium.utils.seeding.np_random(seed)
+        luck = set(theirs.random(1000))
+        assert luck & set(np.random.default_rng(seed).random(1000)) == luck  # the trap: the seed's own stream is theirs
+        assert not luck & set(own_chance(seed).random(1000))
+    env = HiddenArm()
+    own = play_randomly(env, seed=1).actions[::2]  # the others are the environment's
+    env.action_space.seed(1)
+    assert not np.isin(np.stack([env.action_space.sample() for _ in range(200)]), own).any()

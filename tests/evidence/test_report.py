@@ -87,7 +87,7 @@ def test_what_is_missing_broken_or_different_is_named_and_left_out(tmp_path: Pat
     missing, half, torn, other, cut, *_ = (job for job in study.jobs if job.arm.label == "ewa-vq-odt")
     shutil.rmtree(missing.path)
     (half.path / "summary.json").unlink()
-    (torn.path / "config.json").write_text('{"config": ')
+    (torn.path / "config.json").write_text('{"config": {}}')
     record = json.loads((other.path / "config.json").read_text())
     record["config"]["model"]["accounts"]["beta"] = 9.0
     (other.path / "config.json").write_text(json.dumps(record))

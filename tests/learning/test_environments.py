@@ -198,6 +198,15 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+def test_closed_environments_say_so() -> None:
+    environments = Environments(lambda: make_environment("CartPole-v1"), 2)
+    environments.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        environments.reset([0, 1])
+    with pytest.raises(RuntimeError, match="closed"):
+        environments.step(np.zeros(2, int), np.ones(2, bool), 0)
+
+
 def test_processes_and_memory_go_with_a_caller_that_is_killed() -> None:
     paths = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)) + os.pathsep + str(ROOT)}
     before = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()

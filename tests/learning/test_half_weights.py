@@ -105,6 +105,29 @@ def test_weights_are_back_after_an_error(aim: TrainConfig, monkeypatch: pytest.M
     assert all(parameter.dtype == torch.float32 for parameter in updater.policy.parameters())
 
 
+def test_a_backward_that_failed_leaves_nothing_behind(aim: TrainConfig) -> None:
+    updater, sampler = set_up(replace(aim, precision="bf16"))
+    sound, windows = set_up(replace(aim, precision="bf16"))
+    first = updater.policy.transformer.blocks[0].attention_norm.weight
+
+    def fail(gradient: torch.Tensor) -> None:
+        raise RuntimeError("no")
+
+    hook = first.register_hook(fail)  # late in the backward: most copies have their gradients by then
+    state, seed = torch.get_rng_state(), sampler.generator.get_state()
+    with pytest.raises(RuntimeError, match="no"):
+        updater.update(sampler())
+    hook.remove()
+    torch.set_rng_state(state)
+    sampler.generator.set_state(seed)
+    updater.update(sampler())
+    torch.set_rng_state(state)
+    windows.generator.set_state(seed)
+    sound.update(windows())
+    for (name, value), other in zip(updater.policy.named_parameters(), sound.policy.parameters(), strict=True):
+        assert torch.equal(value, other), name
+
+
 def test_a_weight_that_was_not_used_has_no_gradient() -> None:
     module = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4, bias=False)])
     half = HalfWeights(module)

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from mental_accounts.learning import signals
-from mental_accounts.learning.signals import InterruptedRunError, SignalWatch
+from mental_accounts.learning.signals import InterruptedRunError, SignalWatch, StopSignal
 
 
 def test_a_second_signal_later_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,5 +18,6 @@ def test_a_second_signal_later_stops_at_once(monkeypatch: pytest.MonkeyPatch) ->
             watch.check()
         monkeypatch.setattr(signals, "PATIENCE_S", 0.01)
         time.sleep(0.02)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(StopSignal) as stopped:
             os.kill(os.getpid(), signal.SIGTERM)
+        assert stopped.value.signal_number == signal.SIGTERM

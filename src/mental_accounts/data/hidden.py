@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import gymnasium
 import numpy as np
 
+from mental_accounts.data.builtin import recipe_of
 from mental_accounts.data.checks import DataError
 from mental_accounts.data.files import cache_folder
 from mental_accounts.data.mechanic import Mechanic
@@ -17,13 +18,13 @@ from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.environments.learners import Learner, Played
 from mental_accounts.spaces import action_spec_of
 
-DATA_VERSION = 2
-"""To be raised with every change of the environments or of the learner: older files are then not taken for new ones."""
+DATA_VERSION = 3
+"""To be raised with every change of the environments or of who plays there: old files are then not taken for new."""
 EPISODE_SEEDS = 1_000_003
 """Episode i of data seed s is played with seed s · this + i."""
 
 
-class Player(Protocol):
+class Maker(Protocol):
     """Who plays: a dataclass, whose fields and the seed say everything about an episode."""
 
     def play(self, env: gymnasium.Env[Any, Any], seed: int) -> Played:
@@ -31,7 +32,7 @@ class Player(Protocol):
         ...
 
 
-PLAYERS: dict[str, Player] = {
+MAKERS: dict[str, Maker] = {
     "hidden-arm": Learner(),
     "drifting-bandit": Learner(),
     "broken-halfcheetah": Mechanic("halfcheetah"),
@@ -40,17 +41,17 @@ PLAYERS: dict[str, Player] = {
 
 
 def make_hidden(name: str, env_id: str, size: int, seed: int = 0) -> Trajectories:
-    """Whole episodes of the task's player until there are `size` steps: from the cache, or played now."""
+    """Whole episodes of the task's maker until there are `size` steps: from the cache, or played now."""
     if size < 1 or seed < 0:
         raise DataError(f"steps must be at least 1 and seed 0 or more, got {size} and {seed}")
-    player = PLAYERS[name]
+    maker = MAKERS[name]
     facts = {
         "version": DATA_VERSION,
         "env_id": env_id,
         "size": size,
         "seed": seed,
-        "player": vars(player),
-        "versions": {name: _version(name) for name in ("gymnasium", "mujoco", "numpy")},
+        "maker": vars(maker) | {"behaviour": behaviour_digest(maker)},
+        "versions": {package: _version(package) for package in ("gymnasium", "mujoco", "numpy")},
     }
     digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8).hexdigest()
     path = cache_folder() / "hidden" / f"{name}-{digest}.safetensors"
@@ -61,7 +62,7 @@ def make_hidden(name: str, env_id: str, size: int, seed: int = 0) -> Trajectorie
     steps = 0
     with progress_bar(f"playing {name}", size) as advance:
         while steps < size:
-            episode = player.play(env, seed * EPISODE_SEEDS + len(episodes))
+            episode = maker.play(env, seed * EPISODE_SEEDS + len(episodes))
             episodes.append(episode)
             advance(min(len(episode.rewards), size - steps))
             steps += len(episode.rewards)
@@ -81,6 +82,11 @@ def make_hidden(name: str, env_id: str, size: int, seed: int = 0) -> Trajectorie
     env.close()
     store.save(path)
     return store
+
+
+def behaviour_digest(maker: Maker) -> str | None:
+    """Of the shipped policy that acts, where one does."""
+    return recipe_of(maker.robot, "medium").digest if isinstance(maker, Mechanic) else None
 
 
 def _version(name: str) -> str | None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from mental_accounts.data.builtin import recipe_of
 from mental_accounts.data.rollout import Actor
-from mental_accounts.environments.learners import Played
+from mental_accounts.environments.learners import Played, own_chance
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Mechanic:
         """One episode, all of it by seed."""
         recipe = recipe_of(self.robot, "medium")
         actor = Actor.read(str(recipe.shares[0].file), recipe.log_std_range)
-        rng = np.random.default_rng(seed)
+        rng = own_chance(seed)
         delay = int(rng.integers(self.soonest, self.latest + 1))
         observation, info = env.reset(seed=seed)
         steps: list[tuple[Any, Any, float, int]] = []

@@ -71,7 +71,6 @@ class WindowSampler:
         self.store, self.batch_size, self.context_length = store, batch_size, context_length
         self.generator, self.account_scope = generator, account_scope
         self._back = torch.arange(-context_length, 0, device=store.device)  # places counted from the window's end
-
         self.uncompile()
 
     def compile(self) -> None:

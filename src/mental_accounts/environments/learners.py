@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from mental_accounts.environments.hidden_arm import cell_of, centre
 
 Array = NDArray[Any]
-Player = Callable[[Array, dict[str, Any], np.random.Generator], Any]
+Choice = Callable[[Array, dict[str, Any], np.random.Generator], Any]
 """Attractions, the last info, chance -> an action of the environment: a vector, or a number."""
 
 
@@ -66,8 +66,13 @@ class Learner:
 
 def play_randomly(env: gymnasium.Env[Any, Any], seed: int) -> Played:
     """An episode of uniformly random actions."""
-    env.action_space.seed(seed)
+    env.action_space.seed(int(own_chance(seed).integers(2**31)))
     return _play(env, seed, lambda attractions, info, rng: env.action_space.sample(), 0.05)
+
+
+def own_chance(seed: int) -> np.random.Generator:
+    """A player's random numbers. Those of the seed itself are the environment's: who drew them too would know it."""
+    return np.random.default_rng([seed, 1])
 
 
 def play_knowingly(env: gymnasium.Env[Any, Any], seed: int) -> Played:
@@ -81,8 +86,8 @@ def play_knowingly(env: gymnasium.Env[Any, Any], seed: int) -> Played:
     return _play(env, seed, choose, 0.05)
 
 
-def _play(env: gymnasium.Env[Any, Any], seed: int, choose: Player, forgetting: float) -> Played:
-    rng = np.random.default_rng(seed)
+def _play(env: gymnasium.Env[Any, Any], seed: int, choose: Choice, forgetting: float) -> Played:
+    rng = own_chance(seed)
     kinds = _centres(env)
     attractions = np.zeros(env.action_space.n if kinds is None else len(kinds))  # type: ignore[attr-defined]
     observation, info = env.reset(seed=seed)

@@ -191,6 +191,8 @@ def read_runs(folders: Sequence[Path]) -> Evidence:
 def _read_run(folder: Path, task: str | None, method: str | None, name: str, warnings: list[str]) -> Run | None:
     try:
         record = json.loads((folder / "config.json").read_text())
+        if not {"task", "method", "seed"} <= record["config"].keys():
+            raise ValueError("config.json does not say which task, method and seed")
         config = _completed(record["config"], TrainConfig().to_dict())
         if not (folder / "summary.json").is_file():
             so_far = len(RunFolder(folder).read_metrics())

@@ -13,10 +13,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
-import cloudpickle  # type: ignore[import-untyped]  # comes with Gymnasium
+import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 import torch
 
@@ -81,13 +80,14 @@ class Environments:
         self.workers: list[Worker] = []
         layout = layout_of(n, next(iter(self.envs.values())))
         self.board = Board(layout, self._start(shares, layout) if shares else None)
-        self._begun = False
+        self._begun = self._closed = False
 
     def __len__(self) -> int:
         return self._n
 
     def reset(self, seeds: Sequence[int]) -> Array:
         """Begin an episode in every environment: what they show, (n, state), written over by the next step."""
+        self._check_open()
         if not self._begun:
             self._begin()
         self.board.seeds[:] = seeds
@@ -99,6 +99,7 @@ class Environments:
 
         Those that are not active keep their observation, and earn nothing.
         """
+        self._check_open()
         board = self.board
         board.actions[:] = actions
         board.active[:] = active
@@ -110,6 +111,7 @@ class Environments:
 
     def close(self) -> None:
         """Close all of them, and end the processes."""
+        self._closed = True
         for worker in self.workers:
             worker.connection.close()
         deadline = time.monotonic() + CLOSING_SECONDS
@@ -118,6 +120,10 @@ class Environments:
         for env in self.envs.values():
             env.close()
         self.workers, self.envs = [], {}
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("these environments are closed; make them anew")
 
     def _start(self, shares: list[list[int]], layout: np.dtype[Any]) -> Any:
         """Processes for these shares, and the memory they share with us. It has no name: it goes with them."""
@@ -128,7 +134,7 @@ class Environments:
             self._say_alone(f"its specification cannot be pickled: {error!r}")
             self._make_here([i for share in shares for i in share])
             return None
-        folder = "/dev/shm" if Path("/dev/shm").is_dir() else None
+        folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         with tempfile.TemporaryFile(dir=folder) as file:
             file.truncate(layout.itemsize)
             self.workers = [Worker(share, layout, told, file.fileno(), self._pace.patience) for share in shares]
@@ -200,6 +206,7 @@ class Worker:
         try:
             answer = listen(self.connection, self._patience)
         except (EOFError, ConnectionError):
+            self.end(time.monotonic() + CLOSING_SECONDS)
             code = self._process.wait()
             how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             who = f"environments {self.places[0]} to {self.places[-1]}"

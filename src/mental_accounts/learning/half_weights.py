@@ -1,7 +1,8 @@
 """Half-precision copies of the weights, for updates under bf16 autocast.
 
 Autocast rounds every float32 weight on its way into a product, and widens its gradient on the way back: two small
-kernels for each weight. Here all are rounded in one go and all gradients widened in another. The numbers are the same.
+kernels for each weight. Here all are rounded in one go and all gradients widened in another. The numbers are the same,
+but for biases that a kernel of ours would have added in float32.
 """
 
 from collections.abc import Iterator
@@ -24,6 +25,8 @@ class HalfWeights:
     @contextmanager
     def in_place(self) -> Iterator[None]:
         """The copies, rounded anew, instead of the weights; after it the weights have the gradients of the copies."""
+        for copy in self._copies:
+            copy.grad = None  # of a backward that failed
         with torch.no_grad():
             torch._foreach_copy_(self._copies, self._weights)
         self._put(self._copies)

@@ -46,7 +46,7 @@ def stopping_by_signal() -> Iterator[None]:
 class SignalWatch:
     """Within its block signals do nothing but be noted; `check` raises once one came. In the main thread only.
 
-    Another one some seconds later raises KeyboardInterrupt at once: whatever hangs can be left.
+    Another one some seconds later raises `StopSignal` at once: whatever hangs can be left.
     """
 
     def __init__(self) -> None:
@@ -70,6 +70,6 @@ class SignalWatch:
 
     def _note(self, number: int, _: FrameType | None) -> None:
         if self.noted is not None and time.monotonic() - self._noted_at > PATIENCE_S:
-            raise KeyboardInterrupt
+            raise StopSignal(number)
         if self.noted is None:
             self.noted, self._noted_at = number, time.monotonic()

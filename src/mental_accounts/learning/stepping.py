@@ -1,8 +1,9 @@
 """Environments reset and stepped, each answer checked; in this process, or in one of its own.
 
 `python stepping.py SOCKET MEMORY` is such a process. It runs by its path and imports NumPy and Gymnasium only: no torch
-to wait for, and no need for the caller's script to guard its `__main__`, as multiprocessing would have it. It is told
-when to act through the socket; what passes between policy and environments lies on a `Board` in shared memory.
+to wait for (unless an environment's own module brings it), and no need for the caller's script to guard its `__main__`,
+as multiprocessing would have it. It is told when to act through the socket; what passes between policy and environments
+lies on a `Board` in shared memory.
 """
 
 import json
@@ -26,6 +27,7 @@ Array = NDArray[Any]
 Environment = gymnasium.Env[Any, Any]
 
 RESET, STEP = b"reset", b"step"
+_give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # not every system has it
 
 
 class BrokenEnvironmentError(RuntimeError):
@@ -109,7 +111,10 @@ def step_all(envs: Mapping[int, Environment], board: Board) -> None:
 
 
 def _see(observation: Any, board: Board, i: int, when: str) -> None:
-    seen = np.asarray(observation, dtype=np.float32)
+    try:
+        seen = np.asarray(observation, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise BrokenEnvironmentError(f"environment {i} {when} gave an observation of no numbers: {error}", i) from error
     expected = board.observations.shape[1:]
     if seen.shape != expected:
         raise BrokenEnvironmentError(
@@ -126,7 +131,7 @@ def listen(connection: Connection, patience: float) -> bytes:
     ear.register(connection, select.POLLIN)
     until = time.perf_counter() + patience
     while not ear.poll(0) and time.perf_counter() < until:
-        os.sched_yield()  # to whoever needs the core
+        _give_way()  # to whoever needs the core
     return connection.recv_bytes()
 
 

@@ -109,7 +109,7 @@ class Transformer(nn.Module):
             return add_norm(x, y, layer.bias, norm.weight, norm.bias, seed, dropout, norm.eps, full=norm is self.norm)
         y = layer(inner)
         x = x.to(y.dtype) + F.dropout(y, dropout, self.training)
-        return x, norm(x)
+        return x, norm(x) if norm is self.norm else as_autocast(norm(x))
 
     def _seeds(self, device: torch.device) -> Tensor:
         """Of the fused kernels' dropout, three per block."""
