@@ -92,7 +92,10 @@ def main() -> None:
         rows += measure(batch, asked.device, asked.rounds, asked.profile)
         gc.collect()
         if asked.json is not None:
-            asked.json.write_text(json.dumps({**surroundings(), "device": asked.device, "rows": rows}, indent=1) + "\n")
+            asked.json.write_text(
+                json.dumps({"command": sys.argv, **surroundings(), "device": asked.device, "rows": rows}, indent=1)
+                + "\n"
+            )
 
 
 if __name__ == "__main__":

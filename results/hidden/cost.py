@@ -6,6 +6,7 @@ python cost.py [--device cuda] [--rounds 8] [--json FILE]
 import argparse
 import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from mental_accounts.data.tasks import load_task
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.learning.capture import RepeatedUpdate
 from mental_accounts.learning.preparation import prepare
+from mental_accounts.learning.run_folder import surroundings
 from mental_accounts.learning.update import Updater
 from mental_accounts.policy import Actor, DecisionTransformer
 from mental_accounts.presets import PRESETS
@@ -27,12 +29,12 @@ from mental_accounts.study.plan import Arm, with_changes
 ENVIRONMENTS = 10
 
 
-def make(label: str, device: str, folder: Path) -> tuple[Callable[[], object], Callable[[], object]]:
+def make(label: str, device: str) -> tuple[Callable[[], object], Callable[[], object]]:
     """A function that makes an update, and one that makes a step in all environments."""
     arm = Arm.parse(label)
     changes: dict[str, Any] = {"task": "hidden-arm", "method": arm.method, "device": device, "data_steps": 20_000}
     config = with_changes(PRESETS["hidden"], {**arm.changes, **changes})
-    prepared = prepare(config, folder / "none")
+    prepared = prepare(config, Path("none"))
     policy = DecisionTransformer(prepared.policy)
     data = prepared.data
     policy.fit_normalisation(data.observations, data.actions, data.rewards, 0)
@@ -47,7 +49,11 @@ def make(label: str, device: str, folder: Path) -> tuple[Callable[[], object], C
     repeated = RepeatedUpdate(Updater(policy, config), sampler, print)
     actor = Actor(policy, ENVIRONMENTS, sample=False, precision=config.precision)
     actor.begin(40.0, 0)
-    seen, paid, over = np.zeros((ENVIRONMENTS, 2), np.float32), np.ones(ENVIRONMENTS, np.float32), np.zeros(10, bool)
+    seen, paid, over = (
+        np.zeros((ENVIRONMENTS, 2), np.float32),
+        np.ones(ENVIRONMENTS, np.float32),
+        np.zeros(ENVIRONMENTS, bool),
+    )
 
     def step() -> None:
         actor.act(seen)
@@ -78,7 +84,7 @@ def main() -> None:
     asked = arguments.parse_args()
     load_task("hidden-arm", 20_000)
     forms = {**MAIN, **OPTIONS}
-    made = {label: make(label, asked.device, Path()) for label in forms}
+    made = {label: make(label, asked.device) for label in forms}
     times = {"update": 100, "step": 100} if asked.device == "cuda" else {"update": 5, "step": 20}
     rounds: dict[str, dict[str, list[float]]] = {label: {"update": [], "step": []} for label in forms}
     for _ in range(asked.rounds):
@@ -95,10 +101,8 @@ def main() -> None:
         print(f"{forms[label]:50} {row['update_ms']:7.2f} ms ×{row['update_ratio']:.3f}"
               f"   step {row['step_ms']:6.2f} ms ×{row['step_ratio']:.3f}")  # fmt: skip
     if asked.json is not None:
-        machine = torch.cuda.get_device_name() if asked.device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-        asked.json.write_text(
-            json.dumps({"machine": machine, "torch": torch.__version__, "forms": found}, indent=1) + "\n"
-        )
+        record = {"command": sys.argv, **surroundings(), "device": asked.device, "forms": found}
+        asked.json.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

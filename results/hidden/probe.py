@@ -7,13 +7,14 @@ plays new episodes itself. (On the data one would be misled: there the last acti
 the cell away.) At each step that is the policy's own, the vector that its head reads is kept, and a softmax over the 27
 cells is fitted to it on 70% of the episodes. On the others: how often the likeliest cell is the paying one, and the
 bits that the vector tells of it, log2(27) - cross entropy: a lower bound on their mutual information. The same for what
-the policy could have known: all balances of its own episode, and the last K steps as they were.
+the policy could have known: all balances of its own episode, and the last K - 1 steps as they were.
 """
 
 import argparse
 import json
 import math
 import statistics
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from torch import Tensor
 
 from mental_accounts.environments import HiddenArm
 from mental_accounts.environments.hidden_arm import cell_of
+from mental_accounts.learning.run_folder import surroundings
 from mental_accounts.policy import DecisionTransformer
 
 CELLS = 27
@@ -38,7 +40,7 @@ class Seen:
 
     states: Tensor  # (n, steps, hidden): what the head read
     balances: Tensor  # (n, steps, CELLS) before the step
-    window: Tensor  # (n, steps, K - 1 · (CELLS + 1)): cells of the actions before it, and their rewards
+    window: Tensor  # (n, steps, (K - 1) · (CELLS + 1)): cells of the actions before it, and their rewards
     cells: Tensor  # (n, steps): the paying cell
     returns: Tensor  # (n,)
 
@@ -67,7 +69,7 @@ def main() -> None:
         cells = " | ".join(f"{statistics.mean(row[key] for row in rows):.2f}" for key in keys)
         print(f"| {name} | {len(rows)} | {cells} |")
     if asked.json is not None:
-        asked.json.write_text(json.dumps({"episodes": asked.episodes, "policies": found}, indent=1) + "\n")
+        asked.json.write_text(json.dumps({"command": sys.argv, **surroundings(), "policies": found}, indent=1) + "\n")
 
 
 @torch.no_grad()
@@ -76,8 +78,8 @@ def play(policy: DecisionTransformer, episodes: int) -> Seen:
     envs = [HiddenArm() for _ in range(episodes)]
     context = policy.context(episodes, TARGET_RETURN)
     reach = policy.config.context_length - 1
-    kept: list[Tensor] = []
-    hook = policy.head.register_forward_pre_hook(lambda _, given: kept.append(given[0][:, -1].clone()))
+    read: dict[str, Tensor] = {}
+    hook = policy.head.register_forward_pre_hook(lambda _, given: read.update(last=given[0][:, -1].clone()))
     begun = [env.reset(seed=FIRST_SEED + i) for i, env in enumerate(envs)]
     observations = np.stack([observation for observation, _ in begun])
     cells = np.array([info["cell"] for _, info in begun])
@@ -88,7 +90,7 @@ def play(policy: DecisionTransformer, episodes: int) -> Seen:
         actions = policy.act(observations, context)
         if observations[0, 0] == 0 and t >= 40:  # its own step; for all alike from step 40 on
             recent = torch.from_numpy(history[:, len(history[0]) - reach :].reshape(episodes, -1).copy())
-            rows.append((kept[-1], torch.from_numpy(balances.astype(np.float32)), recent, torch.from_numpy(cells)))
+            rows.append((read["last"], torch.from_numpy(balances.astype(np.float32)), recent, torch.from_numpy(cells)))
         answers = [env.step(action) for env, action in zip(envs, actions, strict=True)]
         taken = np.stack([info["action_taken"] for *_, info in answers])
         rewards = np.array([answer[1] for answer in answers], np.float32)
