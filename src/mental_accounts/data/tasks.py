@@ -134,22 +134,22 @@ _MODULE = "mental_accounts.environments"
 HIDDEN = [
     Task(
         "hidden-arm", "hidden", "hidden-arm", f"{_MODULE}:HiddenArm-v0", target_return=40.0, exploration_return=60.0,
-        random_return=-11.0, expert_return=29.5, context_length=5, eval_context_length=5,
+        random_return=-11.0, expert_return=30.1, context_length=5, eval_context_length=5,
         timestep_embedding=False, return_scale=0.02, size=200_000,
     ),
     Task(
         "drifting-bandit", "hidden", "drifting-bandit", f"{_MODULE}:DriftingBandit-v0", target_return=140.0,
-        exploration_return=160.0, random_return=0.0, expert_return=101.5, context_length=5,
+        exploration_return=160.0, random_return=0.0, expert_return=105.2, context_length=5,
         eval_context_length=5, timestep_embedding=False, return_scale=0.01, size=200_000,
     ),
     Task(
         "broken-halfcheetah", "hidden", "broken-halfcheetah", f"{_MODULE}:BrokenHalfCheetah-v0", target_return=5000.0,
-        exploration_return=10000.0, random_return=-280.2, expert_return=4631.0, context_length=5,
+        exploration_return=10000.0, random_return=-280.2, expert_return=4526.0, context_length=5,
         eval_context_length=5, timestep_embedding=False, return_scale=ROBOT_RETURN_SCALE, size=200_000,
     ),
 ]  # fmt: skip
-"""Tasks with a hidden context. A normalised score of 0 is random play, 100 whoever made the data: their mean
-returns over 500 episodes or more, 100 of the robot (random play of the bandit: its expectation)."""
+"""Tasks with a hidden context. A normalised score of 0 is random play, 100 whoever made the data: their mean returns over
+2,000 episodes or more, 200 of the robot (random play of the bandit: its expectation; of the robot: as unbroken)."""
 
 
 def _table() -> dict[str, Task]:
