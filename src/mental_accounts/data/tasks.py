@@ -148,8 +148,8 @@ HIDDEN = [
         eval_context_length=5, timestep_embedding=False, return_scale=ROBOT_RETURN_SCALE, size=200_000,
     ),
 ]  # fmt: skip
-"""Tasks with a hidden context. A normalised score of 0 is random play, 100 whoever made the data: their mean returns over
-2,000 episodes or more, 200 of the robot (random play of the bandit: its expectation; of the robot: as unbroken)."""
+"""Tasks with a hidden context. A normalised score of 0 is random play, 100 whoever made the data: mean returns of 2,000
+episodes or more, 200 of the robot (random play of the bandit: its expectation; of the robot: as unbroken)."""
 
 
 def _table() -> dict[str, Task]:
