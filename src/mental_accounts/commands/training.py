@@ -17,7 +17,7 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.learning.evaluation import check_video, evaluate_policy, film, read_subject
 from mental_accounts.learning.loggers import Tracker
 from mental_accounts.learning.run_folder import RunError, RunFolder, read_config_file
-from mental_accounts.learning.signals import InterruptedRunError, StopSignal
+from mental_accounts.learning.signals import InterruptedRunError
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.learning.view import make_view
 from mental_accounts.presets import PRESETS, PresetName
@@ -144,7 +144,7 @@ def _train(folder: RunFolder, settings: TrainConfig, tracker: Tracker) -> int:
     try:
         Trainer(settings, folder, view, tracker).run()
     except (InterruptedRunError, KeyboardInterrupt) as stop:
-        number = stop.signal_number if isinstance(stop, (InterruptedRunError, StopSignal)) else signal.SIGINT
+        number = getattr(stop, "signal_number", signal.SIGINT)
         what = stop if isinstance(stop, InterruptedRunError) else "stopped at once, without another checkpoint"
         print(f"{what}; go on with: {_command('resume', folder)}", file=sys.stderr)
         return 128 + number

@@ -74,7 +74,7 @@ def main() -> int:
         done = [line["updates"] for line in folder.read_metrics()]
         Trainer(config, folder, ReportingView(config.total_updates, max(done, default=0))).run()
     except (InterruptedRunError, KeyboardInterrupt) as stop:
-        return 128 + (stop.signal_number if isinstance(stop, InterruptedRunError) else signal.SIGINT)
+        return 128 + getattr(stop, "signal_number", signal.SIGINT)
     except Exception as error:
         tell(error=f"{type(error).__name__}: {' '.join(str(error).split())}")
         return 1
