@@ -138,13 +138,8 @@ class Trainer:
             self.offline.annotate_by(accounts, self.policy.actions.to_unit, ledgers=ledgers)
         self.replay = Replay(self.offline, config.replay_size, self.prepared.longest)
         self.generator = torch.Generator(self.device)
-        self.explorers, self.evaluators = (
-            self._environments(n) for n in (config.episodes_per_iteration, config.eval_episodes)
-        )
-        self.explorer, self.evaluator = (
-            Actor(self.policy, len(envs), sample=sample, precision=config.precision, say=self.view.say)
-            for envs, sample in ((self.explorers, True), (self.evaluators, False))
-        )
+        self.evaluators = self._players(config.eval_episodes, sample=False)
+        self.explorers = self._players(config.episodes_per_iteration, sample=True) if config.online_iterations else None
         checkpoint = read_checkpoint(self.folder.path / "checkpoint", self.view.say, self._read_trajectories)
         if checkpoint is None:
             self.folder.keep_metrics(0)
@@ -157,10 +152,12 @@ class Trainer:
                 ) from error
         self._checkpointed = time.monotonic()
 
-    def _environments(self, n: int) -> Environments:
-        pace = PACES[self.device.type]
-        made = Environments(self.prepared.make_env, n, self.config.env_workers, self.view.say, pace)
-        return self._open.enter_context(contextlib.closing(made))
+    def _players(self, n: int, *, sample: bool) -> tuple[Actor, Environments]:
+        """The policy in n environments, made once for all rollouts."""
+        config, say = self.config, self.view.say
+        made = Environments(self.prepared.make_env, n, config.env_workers, say, PACES[self.device.type])
+        self._open.enter_context(contextlib.closing(made))
+        return Actor(self.policy, n, sample=sample, precision=config.precision, say=say), made
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.progress = Progress(**checkpoint.state)
@@ -233,7 +230,8 @@ class Trainer:
             returns = self.replay.store.first_returns_to_go
             target = float(returns.max() + returns.std(correction=0))
         self.view.stage(f"exploring, iteration {number + 1}", self.prepared.longest)
-        episodes = self._play(self.explorers, self.explorer, target, derive(self.config.seed, "explore", number))
+        assert self.explorers is not None
+        episodes = self._play(self.explorers, target, derive(self.config.seed, "explore", number))
         self.replay.add(episodes)
         self._unsaved += episodes
         self.progress.env_steps += sum(len(episode) for episode in episodes)
@@ -265,7 +263,7 @@ class Trainer:
         self.view.stage(f"evaluating, iteration {number + 1}", self.prepared.longest)
         seed = derive(self.config.seed, "evaluate", number)
         target = self.evaluation_target()
-        episodes = self._play(self.evaluators, self.evaluator, target, seed)
+        episodes = self._play(self.evaluators, target, seed)
         measures = evaluation_measures(episodes, self.prepared.task) | {"evaluation/target_return": target}
         mean = measures["evaluation/return_mean_gm"]
         if self.progress.best_return is None or mean > self.progress.best_return:
@@ -280,12 +278,12 @@ class Trainer:
             return self.prepared.task.target_return
         return float(self.replay.store.first_returns_to_go.max())
 
-    def _play(self, environments: Environments, actor: Actor, target: float, seed: int) -> list[Episode]:
+    def _play(self, players: tuple[Actor, Environments], target: float, seed: int) -> list[Episode]:
         def on_step() -> None:
             self._breathe()
             self.view.advance()
 
-        return play(actor, environments, target, seed, on_step=on_step)
+        return play(*players, target, seed, on_step=on_step)
 
     def _measured_windows(self, store: Trajectories, number: int) -> Windows:
         generator = torch.Generator(self.device).manual_seed(derive(self.config.seed, "measure", number))
