@@ -352,14 +352,15 @@ def test_going_online_improves_on_pretraining(aim: TrainConfig, method: str, tmp
         episodes_per_iteration=5, updates_per_iteration=30, eval_every=15, eval_episodes=20, replay_size=60,
         target_return=9.5, exploration_return=9.5,
     )  # fmt: skip
-    improved = 0
-    for seed in range(5):
+    gains = []
+    for seed in range(8):
         path = tmp_path / str(seed)
         start(replace(config, seed=seed), path).run()
         pretrained, *_, last = (line for line in numbers(path) if "evaluation/return_mean_gm" in line)
-        improved += last["evaluation/return_mean_gm"] > pretrained["evaluation/return_mean_gm"]
+        gains.append(last["evaluation/return_mean_gm"] - pretrained["evaluation/return_mean_gm"])
         print(method, seed, pretrained["evaluation/return_mean_gm"], last["evaluation/return_mean_gm"])
-    assert improved >= 4
+    assert sum(gain > 0 for gain in gains) >= 5  # about six in seven do
+    assert sum(gains) / len(gains) > 0.2
 
 
 def test_gamma_discounts_the_returns_to_go(aim: TrainConfig) -> None:

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from mental_accounts.config import PolicyConfig
+from mental_accounts.policy.dropout import drop
 
 
 class TokenEmbedding(nn.Module):
@@ -24,7 +25,7 @@ class TokenEmbedding(nn.Module):
         self.embed_timestep = nn.Embedding(config.max_timestep, config.hidden) if config.timestep_embedding else None
         self.embed_order = nn.Embedding(config.context_length, config.hidden) if config.order_embedding else None
         self.norm = nn.LayerNorm(config.hidden)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = config.dropout
         self.ledger_input = config.accounts.ledger_input if config.has_accounts else "none"
 
     def forward(
@@ -54,5 +55,5 @@ class TokenEmbedding(nn.Module):
             if self.embed_order is not None:
                 present = torch.ones_like(timesteps, dtype=torch.bool) if mask is None else mask
                 tokens = tokens + self.embed_order((present.cumsum(dim=1) - 1).clamp(min=0)).unsqueeze(2)
-            embedded: Tensor = self.dropout(self.norm(tokens.flatten(1, 2)[:, :-1]))  # (B, 3K - 1, hidden)
-        return embedded
+            normed = self.norm(tokens.flatten(1, 2)[:, :-1])  # (B, 3K - 1, hidden)
+            return drop(normed, self.dropout if self.training else 0.0)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mental_accounts.config import PolicyConfig
+from mental_accounts.policy.dropout import draws_fast, drop
 from mental_accounts.policy.kernels import add_norm, attend, can_add_norm, can_attend, can_linear_relu, linear_relu
 from mental_accounts.policy.precision import as_autocast
 
@@ -39,7 +40,11 @@ class Attention(nn.Module):
         queries, keys_values = self.query(asking), self.key_value(tokens)
         q = queries.view(B, rows, self.heads, -1).transpose(1, 2)  # (B, heads, rows, d)
         k, v = keys_values.view(B, tokens.shape[1], 2, self.heads, -1).permute(2, 0, 3, 1, 4)  # (B, heads, S, d)
-        mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype), dropout_p=dropout)
+        if dropout > 0 and draws_fast(q):
+            logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2) + mask.to(q.dtype)
+            mixed: Tensor = drop(torch.softmax(logits, dim=-1), dropout) @ v
+        else:
+            mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype), dropout_p=dropout)
         return mixed.transpose(1, 2).reshape(B, rows, hidden)
 
 
@@ -67,7 +72,8 @@ class Block(nn.Module):
         assert isinstance(layer, nn.Linear)
         if can_linear_relu(normed):
             return linear_relu(normed, layer.weight, layer.bias)
-        return F.relu(layer(normed))
+        widened: Tensor = layer(normed)
+        return widened.relu_()
 
 
 class Transformer(nn.Module):
@@ -108,7 +114,7 @@ class Transformer(nn.Module):
             y = F.linear(inner, layer.weight)
             return add_norm(x, y, layer.bias, norm.weight, norm.bias, seed, dropout, norm.eps, full=norm is self.norm)
         y = layer(inner)
-        x = x.to(y.dtype) + F.dropout(y, dropout, self.training)
+        x = x.to(y.dtype) + drop(y, dropout)
         return x, norm(x) if norm is self.norm else as_autocast(norm(x))
 
     def _seeds(self, device: torch.device) -> Tensor:
