@@ -10,6 +10,7 @@ from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig, Tra
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.learning.capture import RepeatedUpdate
+from mental_accounts.learning.memory import keep_freed_memory
 from mental_accounts.learning.update import Updater
 from mental_accounts.policy import Actor, DecisionTransformer
 
@@ -29,7 +30,8 @@ def make_store(trajectories: int = 200, steps: int = 1000) -> Trajectories:
 
 
 def make(case: dict, device: str) -> Callable[[], object]:
-    """A whole update with drawing of windows; on a GPU compiled and captured, as training does it."""
+    """A whole update with drawing of windows; on a GPU compiled and captured, as `train` does it."""
+    keep_freed_memory()
     accounts = AccountsConfig(account_scope=case.get("scope", "trajectory"), ledger_input=case.get("ledger", "none"))
     policy_config = PolicyConfig(
         state_dim=STATE, action=ActionSpec("box", ACTION, (-1.0,) * ACTION, (1.0,) * ACTION), method=case["method"],

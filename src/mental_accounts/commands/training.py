@@ -16,6 +16,7 @@ from rich.console import Console
 from mental_accounts.config import TrainConfig
 from mental_accounts.learning.evaluation import check_video, evaluate_policy, film, read_subject
 from mental_accounts.learning.loggers import Tracker
+from mental_accounts.learning.memory import keep_freed_memory
 from mental_accounts.learning.run_folder import RunError, RunFolder, read_config_file
 from mental_accounts.learning.signals import InterruptedRunError
 from mental_accounts.learning.trainer import Trainer
@@ -141,6 +142,7 @@ def starting_point(arguments: list[str]) -> Train:
 def _train(folder: RunFolder, settings: TrainConfig, tracker: Tracker) -> int:
     view = make_view(Console())
     view.say(f"run folder: {folder.path}")
+    keep_freed_memory()
     try:
         Trainer(settings, folder, view, tracker).run()
     except (InterruptedRunError, KeyboardInterrupt) as stop:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mental_accounts.learning.memory import keep_freed_memory
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.signals import InterruptedRunError
 from mental_accounts.learning.trainer import Trainer
@@ -69,6 +70,7 @@ def main() -> int:
     """Start the run or go on with it."""
     folder = RunFolder(Path(sys.argv[1]))
     sys.stdout = sys.stderr
+    keep_freed_memory()
     try:
         config = folder.read_config()
         done = [line["updates"] for line in folder.read_metrics()]
