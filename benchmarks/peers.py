@@ -37,11 +37,9 @@ def cases(quick: bool) -> list[dict[str, Any]]:
     """What is measured."""
     base = {"what": "update", "batch": 64, "context": 20, "precision": "bf16", "method": "odt"}
     found = [base, base | {"precision": "float32"}]
-    found += [base | {"method": "ewa-vq-odt"}, base | {"method": "ewa-vq-odt", "scope": "window"}]
-    found += [base | {"method": "ewa-vq-odt", "ledger": "state"}]
     found += [base | {"what": "act", "batch": envs, "precision": "float32"} for envs in (1, 10)]
     if not quick:
-        found += [base | {"batch": 256}, base | {"batch": 256, "method": "ewa-vq-odt"}, base | {"optimizer": "lamb"}]
+        found += [base | {"batch": 256}, base | {"optimizer": "lamb"}]
         found += [base | {"context": context, "batch": 8} for context in (20, 100, 300, 1000)]
     return found
 
@@ -139,21 +137,6 @@ def show(found: dict[str, Any]) -> None:
         print(line, flush=True)
 
 
-def overhead(results: list[dict[str, Any]]) -> None:
-    """Accounts beside none, of ours: fastest over fastest, since the two were not measured in the same rounds."""
-
-    def shape(case: dict[str, Any]) -> tuple[Any, ...]:
-        return tuple(case[name] for name in ("what", "batch", "context", "precision"))
-
-    plain = {shape(r["case"]): r for r in results if r["case"]["method"] == "odt" and "optimizer" not in r["case"]}
-    for result in results:
-        case = result["case"]
-        key = shape(case)
-        if case["method"] != "odt" and key in plain and "ours" in result["ms"]:
-            ratio = min(result["ms"]["ours"]) / min(plain[key]["ms"]["ours"])
-            print(f"accounts / none, {name_of(case)}: {ratio:.3f}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
@@ -189,7 +172,6 @@ def main() -> None:
     for peer in peers:
         peer.end()
     print()
-    overhead(results)
 
 
 if __name__ == "__main__":
