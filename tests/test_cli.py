@@ -9,6 +9,7 @@ import pytest
 import mental_accounts
 from mental_accounts.cli import main
 from mental_accounts.data import builtin
+from mental_accounts.data.tasks import TASKS
 from tests.data.reference import episodes
 from tests.data.test_builtin import behaviours
 from tests.data.writers import d4rl_arrays, pickled_paths, write_hdf5, write_pickle
@@ -41,7 +42,7 @@ def test_list_shows_what_is_here_beside_what_d4rl_published(tmp_path: Path, caps
         "D4RL's",
         "return",
     ]
-    assert len(lines) == 1 + 29 + 1
+    assert len(lines) == 1 + len(TASKS) + 1
     hopper = next(line for line in lines if line.startswith("hopper-medium "))
     assert hopper.split() == ["hopper-medium", "builtin", "Hopper-v5", "1422", "±", "379"]
     mine = lines[-1].split()
