@@ -45,7 +45,7 @@ def cases(quick: bool) -> list[dict[str, Any]]:
 
 
 def name_of(case: dict[str, Any]) -> str:
-    extra = [str(case[key]) for key in ("scope", "ledger", "optimizer") if key in case]
+    extra = [case["optimizer"]] if "optimizer" in case else []
     what = f"act, {case['batch']} envs" if case["what"] == "act" else f"update, batch {case['batch']}"
     return ", ".join([what, f"K {case['context']}", case["precision"], case["method"], *extra])
 
@@ -171,7 +171,6 @@ def main() -> None:
             args.json.write_text(json.dumps(made_by | {"peers": versions, "results": results}, indent=1) + "\n")
     for peer in peers:
         peer.end()
-    print()
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def test_what_is_missing_broken_or_different_is_named_and_left_out(tmp_path: Pat
     missing, half, torn, other, cut, *_ = (job for job in study.jobs if job.arm.label == "ewa-vq-odt")
     shutil.rmtree(missing.path)
     (half.path / "summary.json").unlink()
-    (torn.path / "config.json").write_text('{"config": {}}')
+    (torn.path / "config.json").write_text('{"config": ')
     record = json.loads((other.path / "config.json").read_text())
     record["config"]["model"]["accounts"]["beta"] = 9.0
     (other.path / "config.json").write_text(json.dumps(record))
@@ -122,6 +122,14 @@ def test_runs_from_before_a_field_existed_have_its_default(tmp_path: Path) -> No
     evidence = read_study(tmp_path)
     assert [run.seed for run in evidence.of("hopper-medium", "ewa-vq-odt")] == [0, 2]
     assert "seed 1: left out, it was made with other settings (model.accounts.ledger_input)" in evidence.warnings[0]
+
+
+def test_a_configuration_that_says_nothing_is_no_run_of_defaults(tmp_path: Path) -> None:
+    study = write_study(tmp_path, returns, seeds=2)
+    (study.jobs[0].path / "config.json").write_text('{"config": {}}')
+    evidence = read_study(tmp_path)
+    assert len(evidence.runs) == 3
+    assert "left out, it cannot be read (config.json does not say which task, method and seed)" in evidence.warnings[0]
 
 
 def test_any_run_folders_are_grouped_and_mixed_settings_are_not(tmp_path: Path) -> None:
