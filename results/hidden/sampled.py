@@ -29,8 +29,8 @@ def main() -> None:
         result, _ = evaluate_policy(subject, asked.episodes, run["seed"], sample=True)
         found.setdefault(run["method"], {})[str(run["seed"])] = result["return_mean"]
         print(run["method"], run["seed"], round(result["return_mean"], 2), flush=True)
-    record = {"command": sys.argv, **surroundings(), "returns": found}
-    (asked.folder / "sampled.json").write_text(json.dumps(record, indent=1) + "\n")
+        record = {"command": sys.argv, **surroundings(), "returns": found}
+        (asked.folder / "sampled.json").write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":
