@@ -1,7 +1,8 @@
-"""Writes the results section of the README from the committed studies: `make results`.
+"""Writes the results sections of the README from the committed studies: `make results`.
 
-Reads results/paper and results/converged as `mental-accounts report` does, writes their reports anew, and puts a table
-with intervals between the markers of README.md. A test holds the README to what this prints.
+Reads results/paper and results/converged as `mental-accounts report` does, writes their reports anew, and puts tables
+with intervals between the markers of README.md; those of the tasks with a hidden context also into results/hidden. A
+test holds both pages to what this prints.
 """
 
 import math
@@ -14,8 +15,13 @@ from mental_accounts.evidence.report import write_report
 from mental_accounts.evidence.runs import Evidence, read_study
 from mental_accounts.evidence.statistics import Interval
 
+sys.path.insert(0, str(Path(__file__).parent / "hidden"))
+import tables
+
 ROOT = Path(__file__).parents[1]
+HIDDEN = ROOT / "results" / "hidden"
 BEGIN, END = "<!-- results: made by results/make_readme.py -->", "<!-- end of results -->"
+HIDDEN_BEGIN, HIDDEN_END = "<!-- hidden: made by results/make_readme.py -->", "<!-- end of hidden -->"
 STUDIES = ("paper", "converged")
 WORDS = {
     "paper": "The paper's own experiment (preset `paper`)",
@@ -66,19 +72,19 @@ def results() -> str:
     for name in STUDIES:
         evidence = read_study(ROOT / "results" / name)
         parts.append(section(name, evidence, analyse(evidence)))
-    return "\n\n".join([BEGIN, *parts, END])
+    return "\n\n".join(parts)
 
 
 def with_results(readme: str) -> str:
-    """The README with its section made anew."""
-    before, _, rest = readme.partition(BEGIN)
-    after = rest.partition(END)[2]
-    return before + results() + after
+    """The README with its sections made anew."""
+    readme = tables.between(readme, BEGIN, END, results())
+    return tables.between(readme, HIDDEN_BEGIN, HIDDEN_END, tables.main_table(HIDDEN))
 
 
 def main() -> None:
     for name in STUDIES:
         write_report(read_study(ROOT / "results" / name), ROOT / "results" / name)
+    tables.write(HIDDEN)
     path = ROOT / "README.md"
     path.write_text(with_results(path.read_text()))
 

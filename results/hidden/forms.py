@@ -33,3 +33,9 @@ BROKEN = {
     f"ewa-vq-odt:{SIGNS},{LEDGER}": "the ledger as input, no bias",
     "odt:context_length=20,eval_context_length=20": "ODT, K=20: no accounts",
 }
+OBSERVED = {
+    "odt": "ODT, K=20: no accounts",
+    f"ewa-vq-odt:{HEAD}": "β learned per head",
+    f"ewa-vq-odt:{LEDGER}": "the ledger as input, no bias",
+}
+"""On the paper's tasks."""

@@ -2,7 +2,7 @@
 
     python tables.py [FOLDER]
 
-The tables go between the markers of README.md there, the picture beside it. Studies that are not there are left out.
+The tables go between the markers of README.md there, the picture (returns.png) beside it. `make results` does it, too.
 """
 
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from forms import BROKEN, CANONICAL, HEAD, LEDGER, MAIN, OPTIONS
+from forms import BROKEN, CANONICAL, HEAD, LEDGER, MAIN, OBSERVED, OPTIONS
 
 from mental_accounts.data.tasks import find_task
 from mental_accounts.evidence.runs import Evidence, read_study
@@ -30,9 +30,8 @@ STEPS_UP = (
 """What is above what: words, method, beside which, words."""
 
 
-def returns(evidence: Evidence, method: str) -> dict[int, float]:
-    """The last return of each seed."""
-    task = evidence.tasks[0]
+def returns(evidence: Evidence, task: str, method: str) -> dict[int, float]:
+    """The last return of each seed, with the mean action."""
     return {run.seed: float(run.summary["last_return"]) for run in evidence.of(task, method)}
 
 
@@ -55,47 +54,66 @@ def sampled_returns(folder: Path, method: str) -> dict[int, float]:
     return {int(seed): value for seed, value in found.items()}
 
 
+def surprise(evidence: Evidence, task: str, method: str) -> dict[int, float]:
+    """-log p of the data's actions, in nats, over the last iteration's updates: of each seed."""
+    return {run.seed: float(run.lines[-1]["training/nll"]) for run in evidence.of(task, method)}
+
+
 def table(
     evidence: Evidence,
+    task_name: str,
     folder: Path,
     forms: Mapping[str, str],
     baseline: str,
     costs: Mapping[str, Mapping[str, float]],
 ) -> str:
-    """A row a form: its return and score, the difference from the baseline, its return by samples, what it costs."""
-    task = find_task(evidence.tasks[0])
+    """A row a form: return, score, difference from the baseline, return by samples, surprise, costs beside ODT's.
+
+    Columns that no row fills are left out.
+    """
+    task = find_task(task_name)
     assert task.random_return is not None
     assert task.expert_return is not None
     digits = 0 if task.expert_return > 1000 else 1
-    lines = [
-        f"| policy | seeds | return [95%] | score | against {forms.get(baseline, baseline)} [95%] | sampled [95%] | "
-        "update | step |",
-        "|---|---:|---:|---:|---:|---:|---:|---:|",
-    ]
+    head = ["policy", "seeds", "return [95%]", "score", f"against {forms.get(baseline, baseline)} [95%]",
+            "sampled [95%]", "NLL", "update", "step"]  # fmt: skip
+    rows = []
     for method, words in forms.items():
-        values = returns(evidence, method)
+        values = returns(evidence, task_name, method)
         if not values:
             continue
         found = mean_interval(list(values.values()))
         score = 100 * (found.estimate - task.random_return) / (task.expert_return - task.random_return)
-        gap = None if method == baseline else difference(values, returns(evidence, baseline))
-        above = "" if gap is None else written(gap, digits, signed=True)
-        cost = costs.get(method)
-        times = " | | " if cost is None else f" ×{cost['update_ratio']:.2f} | ×{cost['step_ratio']:.2f} "
+        gap = None if method == baseline else difference(values, returns(evidence, task_name, baseline))
         drawn = list(sampled_returns(folder, method).values())
-        samples = written(mean_interval(drawn), digits) if drawn else ""
-        row = f"| {words} | {len(values)} | {written(found, digits)} | {score:.0f} | {above} | {samples} |{times}|"
-        lines.append(row)
-    return "\n".join(lines)
+        nats = np.mean(list(surprise(evidence, task_name, method).values()))
+        cost = costs.get(method)
+        rows.append([
+            words, str(len(values)), written(found, digits), f"{score:.0f}".replace("-", "−"),
+            "" if gap is None else written(gap, digits, signed=True),
+            written(mean_interval(drawn), digits) if drawn else "", f"{nats:.2f}".replace("-", "−"),
+            *("" if cost is None else f"×{cost[what]:.2f}" for what in ("update_ratio", "step_ratio")),
+        ])  # fmt: skip
+    kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
+    lines = [[head[place] for place in kept], ["---" if place == 0 else "---:" for place in kept]]
+    lines += [[row[place] for place in kept] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def steps_up(evidence: Evidence, folder: Path) -> str:
-    """Each form above the one before it, by the mean action and by samples."""
-    lines = ["| | above | difference [95%] | by samples [95%] |", "|---|---|---:|---:|"]
+    """Each form above the one before it: by the mean action, by samples, and in what it knows of the data's actions."""
+    task = evidence.tasks[0]
+    lines = [
+        "| | above | return [95%] | by sampled actions [95%] | NLL, lower is better [95%] |",
+        "|---|---|---:|---:|---:|",
+    ]
     for words, method, other, beside in STEPS_UP:
-        by_mean = difference(returns(evidence, method), returns(evidence, other))
-        by_samples = difference(sampled_returns(folder, method), sampled_returns(folder, other))
-        columns = ("" if found is None else written(found, 1, signed=True) for found in (by_mean, by_samples))
+        found = (
+            (difference(returns(evidence, task, method), returns(evidence, task, other)), 1),
+            (difference(sampled_returns(folder, method), sampled_returns(folder, other)), 1),
+            (difference(surprise(evidence, task, method), surprise(evidence, task, other)), 2),
+        )
+        columns = ("" if gap is None else written(gap, digits, signed=True) for gap, digits in found)
         lines.append(f"| {words} | {beside} | {' | '.join(columns)} |")
     return "\n".join(lines)
 
@@ -106,9 +124,9 @@ def picture(evidence: Evidence, path: Path) -> None:
     assert task.random_return is not None
     assert task.expert_return is not None
     figure, axes = plt.subplots(figsize=(8, 2.9), layout="constrained")
-    names = [name for name in MAIN if returns(evidence, name)]
+    names = [name for name in MAIN if returns(evidence, task.name, name)]
     for row, name in enumerate(reversed(names)):
-        values = np.array(list(returns(evidence, name).values()))
+        values = np.array(list(returns(evidence, task.name, name).values()))
         found = mean_interval(values)
         colour = "#777777" if name.startswith("odt") else "#0072b2"
         axes.plot(values, np.full(len(values), row), "o", color=colour, alpha=0.35, markersize=4, mew=0)
@@ -137,20 +155,26 @@ def costs(folder: Path) -> Mapping[str, Mapping[str, float]]:
     return {}
 
 
+def main_table(folder: Path) -> str:
+    """Of hidden-arm."""
+    evidence = read_study(folder / "arm")
+    return table(evidence, evidence.tasks[0], folder / "arm", MAIN, "odt", costs(folder))
+
+
 def tables(folder: Path) -> str:
     """Every study that is there."""
     parts = []
-    for name, forms in (("arm", MAIN), ("bandit", {**MAIN, **CANONICAL}), ("broken", BROKEN)):
+    if (folder / "arm" / "study.json").exists():
+        parts += ["### hidden-arm", main_table(folder), steps_up(read_study(folder / "arm"), folder / "arm")]
+    if (folder / "options" / "study.json").exists():
+        parts += options(folder)
+    for name, forms in (("bandit", {**MAIN, **CANONICAL}), ("broken", BROKEN), ("observed", OBSERVED)):
         place = folder / name
         if (place / "study.json").exists():
             evidence = read_study(place)
-            known = costs(folder) if name != "broken" else {}  # they are of hidden-arm's sizes
-            parts += [f"### {evidence.tasks[0]}", table(evidence, place, forms, "odt", known)]
-            if name == "arm":
-                parts.append(steps_up(evidence, place))
-                picture(evidence, folder / "returns.png")
-    if (folder / "options" / "study.json").exists():
-        parts += options(folder)
+            for task in evidence.tasks:
+                known = costs(folder) if name == "bandit" else {}  # they are of preset `hidden`'s sizes
+                parts += [f"### {task}", table(evidence, task, place, forms, "odt", known)]
     return "\n\n".join(parts)
 
 
@@ -164,19 +188,26 @@ def options(folder: Path) -> list[str]:
         ("Options of the ledger, on hidden-arm", f"ewa-vq-odt:{LEDGER}", "the ledger"),
     ):
         forms = {baseline: MAIN[baseline]} | {key: text for key, text in OPTIONS.items() if text.startswith(begin)}
-        parts += [f"### {words}", table(both, folder / "options", forms, baseline, costs(folder))]
+        parts += [f"### {words}", table(both, main.tasks[0], folder / "options", forms, baseline, costs(folder))]
     return parts
 
 
-def main() -> None:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
-    made = tables(folder)
-    page = folder / "README.md"
-    if page.exists():
-        before, _, rest = page.read_text().partition(BEGIN)
-        page.write_text(f"{before}{BEGIN}\n\n{made}\n\n{END}{rest.partition(END)[2]}")
-    print(made)
+def between(page: str, begin: str, end: str, made: str) -> str:
+    """The page with what stands between two markers replaced."""
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}\n\n{made}\n\n{end}{rest.partition(end)[2]}"
+
+
+def page(folder: Path) -> str:
+    """README.md of the folder with its tables made anew."""
+    return between((folder / "README.md").read_text(), BEGIN, END, tables(folder))
+
+
+def write(folder: Path) -> None:
+    """The tables and the picture."""
+    (folder / "README.md").write_text(page(folder))
+    picture(read_study(folder / "arm"), folder / "returns.png")
 
 
 if __name__ == "__main__":
-    main()
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
