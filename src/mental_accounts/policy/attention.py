@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mental_accounts.accounts import attention_drift, range_drift_bound
 from mental_accounts.policy.decision_transformer import DecisionTransformer
+from mental_accounts.policy.long_attention import HIDDEN
 from mental_accounts.policy.transformer import Attention
 
 
@@ -39,6 +40,9 @@ def attention_of(policy: DecisionTransformer, **window: Tensor | None) -> list[L
         d = hidden // module.heads
         q = module.query(asking).view(B, rows, module.heads, d).transpose(1, 2)
         k = module.key_value(tokens)[..., :hidden].view(B, -1, module.heads, d).transpose(1, 2)
+        if mask.shape[-2] == 1 < rows:  # long contexts: a bias on columns; causality is by place
+            causal = torch.ones(rows, rows, dtype=torch.bool, device=mask.device).tril()
+            mask = torch.where(causal & (mask > HIDDEN / 2), mask, -math.inf)
         hidden_from = mask == -math.inf
         logits = (q @ k.transpose(-1, -2) / math.sqrt(d)).float().masked_fill(hidden_from, -math.inf)
         layers.append(LayerAttention(logits, mask.masked_fill(hidden_from, 0.0)))

@@ -18,6 +18,7 @@ from mental_accounts.policy.accounting import Accounting
 from mental_accounts.policy.context import Context
 from mental_accounts.policy.files import load_policy, save_policy
 from mental_accounts.policy.heads import ActionDistribution, make_head
+from mental_accounts.policy.long_attention import column_mask, is_long
 from mental_accounts.policy.tokens import TokenEmbedding
 from mental_accounts.policy.transformer import Transformer, attention_mask
 from mental_accounts.spaces import ActionScale
@@ -207,9 +208,10 @@ class DecisionTransformer(nn.Module):
         weights: Tensor | None,
     ) -> list[Tensor]:
         """One additive mask per layer; the same tensor for all unless β differs by layer."""
-        seen = attention_mask(K, mask, timesteps.device, self.config.tokens_per_step)
         if self.accounts is None:
-            return [seen] * self.config.layers
+            if is_long(tokens):
+                return [column_mask(None, mask, tokens, self.config.tokens_per_step)] * self.config.layers
+            return [attention_mask(K, mask, timesteps.device, self.config.tokens_per_step)] * self.config.layers
         shape = (len(tokens), K, *self.accounts.code_shape)
         if attractions is None or attractions.shape != shape or (codes is not None and codes.shape != shape):
             came = tuple(None if value is None else tuple(value.shape) for value in (attractions, codes))
@@ -220,9 +222,11 @@ class DecisionTransformer(nn.Module):
             given = None if weights is None else tuple(weights.shape)
             raise ValueError(f"weights of the codes must be given for soft routing, shape {shape}, got {given}")
         bias = self.accounts.bias(attractions, codes, timesteps, mask, weights, tokens)
-        if bias.ndim == 5:
-            return list(seen + bias)
-        return [seen + bias] * self.config.layers
+        if is_long(tokens) and bias.shape[-2] == 1:
+            masks = column_mask(bias, mask, tokens, self.config.tokens_per_step)
+        else:
+            masks = attention_mask(K, mask, timesteps.device, self.config.tokens_per_step) + bias
+        return list(masks) if bias.ndim == 5 else [masks] * self.config.layers
 
     def _check_window(
         self, observations: Tensor, actions: Tensor, returns: Tensor, timesteps: Tensor, mask: Tensor | None

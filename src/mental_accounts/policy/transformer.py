@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.dropout import draws_fast, drop
 from mental_accounts.policy.kernels import add_norm, attend, can_add_norm, can_attend, can_linear_relu, linear_relu
+from mental_accounts.policy.long_attention import attend_columns
 from mental_accounts.policy.precision import as_autocast
 
 
@@ -32,7 +33,8 @@ class Attention(nn.Module):
         """(B, rows, hidden), (B, S, hidden), mask (B or 1, heads or 1, rows, S) -> (B, rows, hidden)."""
         B, rows, hidden = asking.shape
         dropout = self.dropout if self.training else 0.0
-        if can_attend(asking, tokens.shape[1], self.heads):
+        by_column = mask.shape[-2] == 1 < rows  # one row for all: a bias on columns, and padding; causality is by place
+        if not by_column and can_attend(asking, tokens.shape[1], self.heads):
             q_bias, kv_bias = self.query.bias, self.key_value.bias
             q = F.linear(asking, self.query.weight, q_bias.detach())  # attend has the gradients of the biases
             kv = F.linear(tokens, self.key_value.weight, kv_bias.detach())
@@ -40,9 +42,11 @@ class Attention(nn.Module):
         queries, keys_values = self.query(asking), self.key_value(tokens)
         q = queries.view(B, rows, self.heads, -1).transpose(1, 2)  # (B, heads, rows, d)
         k, v = keys_values.view(B, tokens.shape[1], 2, self.heads, -1).permute(2, 0, 3, 1, 4)  # (B, heads, S, d)
-        if dropout > 0 and draws_fast(q):
+        if by_column:
+            mixed: Tensor = attend_columns(q, k, v, mask, dropout)
+        elif dropout > 0 and draws_fast(q):
             logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2) + mask.to(q.dtype)
-            mixed: Tensor = drop(torch.softmax(logits, dim=-1), dropout) @ v
+            mixed = drop(torch.softmax(logits, dim=-1), dropout) @ v
         else:
             mixed = F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.dtype), dropout_p=dropout)
         return mixed.transpose(1, 2).reshape(B, rows, hidden)
@@ -99,7 +103,10 @@ class Transformer(nn.Module):
         normed: Tensor = as_autocast(blocks[0].attention_norm(tokens))
         for place, (block, mask, norm) in enumerate(zip(blocks, masks, norms, strict=True)):
             rows = self.states if norm is self.norm else slice(None)
-            mixed = block.attention(normed[:, rows], normed, mask[:, :, rows], seeds[3 * place])
+            if mask.shape[-2] == 1 < normed.shape[1]:  # causality is by place: all tokens have to ask
+                mixed = block.attention(normed, normed, mask, seeds[3 * place])[:, rows]
+            else:
+                mixed = block.attention(normed[:, rows], normed, mask[:, :, rows], seeds[3 * place])
             output = block.attention.output
             x, normed = self._add_norm(x[:, rows], mixed, output, block.mlp_norm, seeds[3 * place + 1])
             x, normed = self._add_norm(x, block.widen(normed), block.narrow, norm, seeds[3 * place + 2])
