@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from mental_accounts.cli import main
+from mental_accounts.commands.training import starting_point
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.learning.run_folder import RunFolder
 from tests.learning.conftest import aim_data
@@ -66,6 +67,13 @@ def test_presets_are_starting_points(capsys: Captured) -> None:
     assert config.lr == 0.5
     assert config.model.accounts.account_scope == "window"
     assert config.model.hidden == 16
+
+
+def test_a_method_without_accounts_does_not_read_the_ledger_of_a_preset() -> None:
+    for method, reads in (("odt", "none"), ("ewa-vq-odt", "state")):
+        point = starting_point(["--preset", "hidden", f"--method={method}"])
+        assert (point.settings.method, point.settings.model.accounts.ledger_input) == (method, reads)
+    assert starting_point(["--preset", "hidden", "--method", "nonsense"]).settings.method == "ewa-vq-odt"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from forms import MAIN, OPTIONS
+from forms import MAIN, OPTIONS, PAPERS
 
 from mental_accounts.data.tasks import load_task
 from mental_accounts.data.windows import WindowSampler
@@ -33,7 +33,7 @@ def make(label: str, device: str) -> tuple[Callable[[], object], Callable[[], ob
     """A function that makes an update, and one that makes a step in all environments."""
     arm = Arm.parse(label)
     changes: dict[str, Any] = {"task": "hidden-arm", "method": arm.method, "device": device, "data_steps": 20_000}
-    config = with_changes(PRESETS["hidden"], {**arm.changes, **changes})
+    config = with_changes(PRESETS["hidden"], {**PAPERS, **arm.changes, **changes})
     prepared = prepare(config, Path("none"))
     policy = DecisionTransformer(prepared.policy)
     data = prepared.data

@@ -1,5 +1,7 @@
 """The forms of the accounts that are compared on the tasks with a hidden context, as `compare` writes them."""
 
+PAPERS = {"model.accounts.ledger_input": "none", "model.accounts.beta": 0.05}
+"""What the studies set first, so that `ewa-vq-odt` alone is the paper's (preset `hidden` reads the ledger)."""
 HEAD = "beta_learned=True,beta_per=head"
 LEDGER = "ledger_input=state,beta=0"
 MAIN = {

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from types import NoneType, UnionType
 from typing import Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
 
@@ -348,6 +348,13 @@ class TrainConfig:
         """Updates of pretraining and online learning together."""
         pretraining = self.pretrain_iterations * self.updates_per_pretrain_iteration
         return pretraining + self.online_iterations * self.updates_per_iteration
+
+    def for_method(self, method: Method) -> Self:
+        """The same with this method. One that keeps no accounts has no ledger to read."""
+        accounts = self.model.accounts
+        if method != "ewa-vq-odt":
+            accounts = replace(accounts, ledger_input="none")
+        return replace(self, method=method, model=replace(self.model, accounts=accounts))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""

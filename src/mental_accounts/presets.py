@@ -52,7 +52,7 @@ PRESETS: dict[PresetName, TrainConfig] = {
             context_length=5,
             dropout=0.0,
             order_embedding=True,
-            accounts=AccountsConfig(reward_transform="raw", reward_clip=None),
+            accounts=AccountsConfig(reward_transform="raw", reward_clip=None, ledger_input="state", beta=0.0),
         ),
         optimizer="adamw",
         lr=1e-3,
@@ -67,5 +67,5 @@ PRESETS: dict[PresetName, TrainConfig] = {
     ),
 }
 """Starting points. quick: small, the first command's. paper: the paper's quick-run protocol. odt: ODT's full protocol.
-converged: a budget and a learning rate at which the policy really converges. hidden:
-for tasks with a hidden context, offline."""
+converged: a budget and a learning rate at which the policy really converges. hidden: for tasks with a hidden context,
+offline; the policy reads its ledger, and there is no bias (docs/hidden.md says why)."""

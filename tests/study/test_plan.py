@@ -31,6 +31,15 @@ def test_every_task_with_every_method_and_seed_paired(tmp_path: Path) -> None:
     assert one.config.model.accounts.beta == PRESETS["quick"].model.accounts.beta
 
 
+def test_a_method_without_accounts_does_not_read_the_ledger_that_a_preset_reads(tmp_path: Path) -> None:
+    odt, ours = make(tmp_path, tasks=("hidden-arm",), base=PRESETS["hidden"], seeds=(0,)).jobs
+    assert ours.config.model.accounts.ledger_input == "state"
+    assert odt.config.model.accounts.ledger_input == "none"
+    asked = make(tmp_path, base=PRESETS["hidden"], arms=(Arm.parse("odt:ledger_input=state"),))
+    with pytest.raises(ValueError, match="no ledger to read"):
+        len(asked.jobs)
+
+
 def test_changes_find_their_field_and_keep_its_type() -> None:
     changes = parse_changes(["account-scope=window", "model.accounts.beta=1", "lr=0.5", "timestep_embedding=None"])
     config = with_changes(TrainConfig(), changes)

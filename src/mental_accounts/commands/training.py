@@ -8,12 +8,12 @@ import sys
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import tyro
 from rich.console import Console
 
-from mental_accounts.config import TrainConfig
+from mental_accounts.config import Method, TrainConfig
 from mental_accounts.learning.evaluation import check_video, evaluate_policy, film, read_subject
 from mental_accounts.learning.loggers import Tracker
 from mental_accounts.learning.memory import keep_freed_memory
@@ -126,6 +126,7 @@ def starting_point(arguments: list[str]) -> Train:
     """The defaults of `train`: those of the preset or config.json that the arguments name."""
     preset: PresetName = "quick"
     path: Path | None = None
+    method: Method | None = None
     for place, name in enumerate(arguments):
         flag, attached, value = name.partition("=")
         value = value if attached else "".join(arguments[place + 1 : place + 2])
@@ -133,10 +134,12 @@ def starting_point(arguments: list[str]) -> Train:
             preset = next((known for known in PRESETS if known == value), preset)
         if flag == "--config" and value:
             path = Path(value)
+        if flag == "--method":
+            method = next((known for known in get_args(Method) if known == value), None)
     settings = PRESETS[preset]
     if path is not None:
         settings = read_config_file(path / "config.json" if path.is_dir() else path)
-    return Train(preset=preset, config=path, settings=settings)
+    return Train(preset=preset, config=path, settings=settings.for_method(method or settings.method))
 
 
 def _train(folder: RunFolder, settings: TrainConfig, tracker: Tracker) -> int:

@@ -32,19 +32,20 @@ class Arm:
 
     label: str
     """As it was written; names the method in the report."""
-    method: str
+    method: Method
     changes: Mapping[str, Any]
     """Values by the path of their field, as `model.accounts.beta`."""
 
     @classmethod
     def parse(cls, text: str) -> "Arm":
         """`METHOD` or `METHOD:field=value,field=value`."""
-        method, _, rest = text.partition(":")
-        known = get_args(Method)
-        if method not in known:
-            close = difflib.get_close_matches(method, known, n=1, cutoff=0.3)
+        name, _, rest = text.partition(":")
+        known: tuple[Method, ...] = get_args(Method)
+        method = next((one for one in known if one == name), None)
+        if method is None:
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.3)
             hint = f"did you mean {close[0]}? " if close else ""
-            raise StudyError(f"there is no method {method!r}; {hint}there are {', '.join(known)}")
+            raise StudyError(f"there is no method {name!r}; {hint}there are {', '.join(known)}")
         return cls(text, method, parse_changes([item for item in rest.split(",") if item]))
 
     @property
@@ -108,7 +109,7 @@ class Study:
                 for arm in self.arms:
                     changes = {**arm.changes, "task": task, "method": arm.method, "seed": seed}
                     path = self.folder / "runs" / slug(task) / arm.folder / f"seed-{seed}"
-                    found.append(Job(task, arm, seed, with_changes(self.base, changes), path))
+                    found.append(Job(task, arm, seed, with_changes(self.base.for_method(arm.method), changes), path))
         return found
 
     def write(self, command: Sequence[str]) -> None:
