@@ -4,18 +4,22 @@ PAPERS = {"model.accounts.ledger_input": "none", "model.accounts.beta": 0.05}
 """What the studies set first, so that `ewa-vq-odt` alone is the paper's (preset `hidden` reads the ledger)."""
 HEAD = "beta_learned=True,beta_per=head"
 LEDGER = "ledger_input=state,beta=0"
+SOFT = f"{LEDGER},soft_codes=3"
+TOKEN = "beta_learned=True,beta_per=token"
+LONG = "odt:context_length=40,eval_context_length=40"
 MAIN = {
     "odt": "ODT, K=5: no accounts",
     "ewa-vq-odt": "the paper's bias, β = 0.05",
     f"ewa-vq-odt:{HEAD}": "β learned per head",
     f"ewa-vq-odt:{HEAD},read=now": "the same, accounts read `now`",
     f"ewa-vq-odt:{LEDGER}": "the ledger as input, no bias",
-    "odt:context_length=40,eval_context_length=40": "ODT, K=40: no accounts",
+    f"ewa-vq-odt:{SOFT}": "the ledger, soft routing to 3 codes",
+    LONG: "ODT, K=40: no accounts",
 }
 CANONICAL = {f"ewa-vq-odt:{LEDGER},rule=canonical": "the ledger by the canonical rule"}
 OPTIONS = {
     f"ewa-vq-odt:{HEAD},account_scope=window": "β per head, accounts begin anew with each window",
-    "ewa-vq-odt:beta_learned=True,beta_per=token": "β by a map of the token",
+    f"ewa-vq-odt:{TOKEN}": "β by a map of the token",
     f"ewa-vq-odt:{HEAD},normalised=True": "β per head, attractions normalised",
     f"ewa-vq-odt:{HEAD},soft_codes=3": "β per head, soft routing to 3 codes",
     f"ewa-vq-odt:{HEAD},state_codes=4": "β per head, accounts of 4 kinds of state",
@@ -24,7 +28,7 @@ OPTIONS = {
     "ewa-vq-odt:ledger_input=token,beta=0": "the ledger as a token of its own",
     f"ewa-vq-odt:ledger_input=state,{HEAD}": "the ledger, and β per head",
     f"ewa-vq-odt:{LEDGER},normalised=True": "the ledger, normalised",
-    f"ewa-vq-odt:{LEDGER},soft_codes=3": "the ledger, soft routing to 3 codes",
+    f"ewa-vq-odt:{SOFT}": "the ledger, soft routing to 3 codes",
     f"ewa-vq-odt:{LEDGER},credit=advantage": "the ledger, credit above a baseline",
 }
 SIGNS = "bins=2,num_codes=64"

@@ -9,10 +9,11 @@ import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import matplotlib.pyplot as plt
 import numpy as np
-from forms import BROKEN, CANONICAL, HEAD, LEDGER, MAIN, OBSERVED, OPTIONS
+from forms import BROKEN, CANONICAL, HEAD, LEDGER, LONG, MAIN, OBSERVED, OPTIONS, SOFT, TOKEN
 
 from mental_accounts.data.tasks import find_task
 from mental_accounts.evidence.runs import Evidence, read_study
@@ -25,7 +26,9 @@ STEPS_UP = (
     ("the paper's bias", "ewa-vq-odt", "odt", "ODT"),
     ("β learned per head", f"ewa-vq-odt:{HEAD}", "ewa-vq-odt", "the paper's bias"),
     ("the ledger", f"ewa-vq-odt:{LEDGER}", f"ewa-vq-odt:{HEAD}", "β learned per head"),
-    ("the ledger", f"ewa-vq-odt:{LEDGER}", "odt:context_length=40,eval_context_length=40", "ODT with K=40"),
+    ("the ledger", f"ewa-vq-odt:{LEDGER}", LONG, "ODT with K=40"),
+    ("the ledger, softly routed", f"ewa-vq-odt:{SOFT}", f"ewa-vq-odt:{LEDGER}", "the ledger"),
+    ("the ledger, softly routed", f"ewa-vq-odt:{SOFT}", f"ewa-vq-odt:{TOKEN}", "β by a map of the token"),
 )
 """What is above what: words, method, beside which, words."""
 
@@ -47,9 +50,9 @@ def written(found: Interval, digits: int, *, signed: bool = False) -> str:
     return text.replace("-", "−")
 
 
-def sampled_returns(folder: Path, method: str) -> dict[int, float]:
-    """With sampled actions, where those were played (sampled.py)."""
-    path = folder / "sampled.json"
+def played(folder: Path, how: Literal["again", "sampled"], method: str) -> dict[int, float]:
+    """The return of each seed's policy in more episodes or with sampled actions, where again.py played those."""
+    path = folder / f"{how}.json"
     found = json.loads(path.read_text())["returns"].get(method, {}) if path.exists() else {}
     return {int(seed): value for seed, value in found.items()}
 
@@ -77,15 +80,19 @@ def table(
     digits = 0 if task.expert_return > 1000 else 1
     head = ["policy", "seeds", "return [95%]", "score", f"against {forms.get(baseline, baseline)} [95%]",
             "sampled [95%]", "NLL", "update", "step"]  # fmt: skip
+
+    def of(method: str) -> dict[int, float]:
+        return played(folder, "again", method) or returns(evidence, task_name, method)
+
     rows = []
     for method, words in forms.items():
-        values = returns(evidence, task_name, method)
+        values = of(method)
         if not values:
             continue
         found = mean_interval(list(values.values()))
         score = 100 * (found.estimate - task.random_return) / (task.expert_return - task.random_return)
-        gap = None if method == baseline else difference(values, returns(evidence, task_name, baseline))
-        drawn = list(sampled_returns(folder, method).values())
+        gap = None if method == baseline else difference(values, of(baseline))
+        drawn = list(played(folder, "sampled", method).values())
         nats = np.mean(list(surprise(evidence, task_name, method).values()))
         cost = costs.get(method)
         rows.append([
@@ -110,7 +117,7 @@ def steps_up(evidence: Evidence, folder: Path) -> str:
     for words, method, other, beside in STEPS_UP:
         found = (
             (difference(returns(evidence, task, method), returns(evidence, task, other)), 1),
-            (difference(sampled_returns(folder, method), sampled_returns(folder, other)), 1),
+            (difference(played(folder, "sampled", method), played(folder, "sampled", other)), 1),
             (difference(surprise(evidence, task, method), surprise(evidence, task, other)), 2),
         )
         columns = ("" if gap is None else written(gap, digits, signed=True) for gap, digits in found)
@@ -155,41 +162,34 @@ def costs(folder: Path) -> Mapping[str, Mapping[str, float]]:
     return {}
 
 
+def on_the_arm(folder: Path) -> Evidence:
+    """The forms and the options: two studies with the same seeds and settings."""
+    main, more = read_study(folder / "arm"), read_study(folder / "options")
+    return Evidence("arm", main.tasks, (*main.methods, *more.methods), (*main.runs, *more.runs), ())
+
+
 def main_table(folder: Path) -> str:
     """Of hidden-arm."""
-    evidence = read_study(folder / "arm")
+    evidence = on_the_arm(folder)
     return table(evidence, evidence.tasks[0], folder / "arm", MAIN, "odt", costs(folder))
 
 
 def tables(folder: Path) -> str:
-    """Every study that is there."""
-    parts = []
-    if (folder / "arm" / "study.json").exists():
-        parts += ["### hidden-arm", main_table(folder), steps_up(read_study(folder / "arm"), folder / "arm")]
-    if (folder / "options" / "study.json").exists():
-        parts += options(folder)
-    for name, forms in (("bandit", {**MAIN, **CANONICAL}), ("broken", BROKEN), ("observed", OBSERVED)):
-        place = folder / name
-        if (place / "study.json").exists():
-            evidence = read_study(place)
-            for task in evidence.tasks:
-                known = costs(folder) if name == "bandit" else {}  # they are of preset `hidden`'s sizes
-                parts += [f"### {task}", table(evidence, task, place, forms, "odt", known)]
-    return "\n\n".join(parts)
-
-
-def options(folder: Path) -> list[str]:
-    """The options beside the forms that they change, which were run in another study with the same seeds."""
-    main, more = read_study(folder / "arm"), read_study(folder / "options")
-    both = Evidence("options", main.tasks, (*main.methods, *more.methods), (*main.runs, *more.runs), ())
-    parts = []
+    """Of every study."""
+    both = on_the_arm(folder)
+    parts = ["### hidden-arm", main_table(folder), steps_up(both, folder / "arm")]
     for words, baseline, begin in (
         ("Options of the bias, on hidden-arm", f"ewa-vq-odt:{HEAD}", "β"),
         ("Options of the ledger, on hidden-arm", f"ewa-vq-odt:{LEDGER}", "the ledger"),
     ):
         forms = {baseline: MAIN[baseline]} | {key: text for key, text in OPTIONS.items() if text.startswith(begin)}
-        parts += [f"### {words}", table(both, main.tasks[0], folder / "options", forms, baseline, costs(folder))]
-    return parts
+        parts += [f"### {words}", table(both, both.tasks[0], folder / "options", forms, baseline, costs(folder))]
+    for name, forms in (("bandit", {**MAIN, **CANONICAL}), ("broken", BROKEN), ("observed", OBSERVED)):
+        evidence = read_study(folder / name)
+        for task in evidence.tasks:
+            known = costs(folder) if name == "bandit" else {}  # they are of preset `hidden`'s sizes
+            parts += [f"### {task}", table(evidence, task, folder / name, forms, "odt", known)]
+    return "\n\n".join(parts)
 
 
 def between(page: str, begin: str, end: str, made: str) -> str:
@@ -206,7 +206,7 @@ def page(folder: Path) -> str:
 def write(folder: Path) -> None:
     """The tables and the picture."""
     (folder / "README.md").write_text(page(folder))
-    picture(read_study(folder / "arm"), folder / "returns.png")
+    picture(on_the_arm(folder), folder / "returns.png")
 
 
 if __name__ == "__main__":

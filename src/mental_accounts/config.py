@@ -311,7 +311,7 @@ class TrainConfig:
     precision: Literal["auto", "float32", "bf16"] = "auto"
     """auto: bf16 where the device has instructions for it."""
     compile: bool | None = None
-    """Fuse the kernels of an update with torch.compile; None: on a GPU, for runs of at least 2,000 updates."""
+    """Fuse the kernels of an update with torch.compile; None: on a GPU, for runs of at least 20,000 updates."""
     env_workers: int | None = None
     """Processes that step environments beside the run's own, which takes a share too; 0: none. None: as many as pay, by
     the time that a step takes and the cores of the run. The episodes are the same."""
