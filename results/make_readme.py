@@ -1,8 +1,7 @@
-"""Writes the results sections of the README from the committed studies: `make results`.
+"""Writes the results on README.md, docs/hidden.md and results/hidden from the committed studies: `make results`.
 
 Reads results/paper and results/converged as `mental-accounts report` does, writes their reports anew, and puts tables
-with intervals between the markers of README.md; those of the tasks with a hidden context also into results/hidden. A
-test holds both pages to what this prints.
+with intervals between the markers of the pages. A test holds the pages to what this makes.
 """
 
 import math
@@ -22,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 HIDDEN = ROOT / "results" / "hidden"
 BEGIN, END = "<!-- results: made by results/make_readme.py -->", "<!-- end of results -->"
 HIDDEN_BEGIN, HIDDEN_END = "<!-- hidden: made by results/make_readme.py -->", "<!-- end of hidden -->"
+PROBE_BEGIN, PROBE_END = "<!-- probe: made by results/make_readme.py -->", "<!-- end of probe -->"
 STUDIES = ("paper", "converged")
 WORDS = {
     "paper": "The paper's own experiment (preset `paper`)",
@@ -75,18 +75,23 @@ def results() -> str:
     return "\n\n".join(parts)
 
 
-def with_results(readme: str) -> str:
-    """The README with its sections made anew."""
-    readme = tables.between(readme, BEGIN, END, results())
-    return tables.between(readme, HIDDEN_BEGIN, HIDDEN_END, tables.main_table(HIDDEN))
+def pages() -> dict[Path, str]:
+    """The pages that hold results, made anew."""
+    readme, hidden = ROOT / "README.md", ROOT / "docs" / "hidden.md"
+    front = tables.between(readme.read_text(), BEGIN, END, results())
+    return {
+        readme: tables.between(front, HIDDEN_BEGIN, HIDDEN_END, tables.main_table(HIDDEN)),
+        hidden: tables.between(hidden.read_text(), PROBE_BEGIN, PROBE_END, tables.knowledge(HIDDEN)),
+        HIDDEN / "README.md": tables.page(HIDDEN),
+    }
 
 
 def main() -> None:
     for name in STUDIES:
         write_report(read_study(ROOT / "results" / name), ROOT / "results" / name)
-    tables.write(HIDDEN)
-    path = ROOT / "README.md"
-    path.write_text(with_results(path.read_text()))
+    tables.picture(tables.on_the_arm(HIDDEN), HIDDEN / "returns.png")
+    for path, text in pages().items():
+        path.write_text(text)
 
 
 if __name__ == "__main__":

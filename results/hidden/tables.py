@@ -1,12 +1,6 @@
-"""Writes the tables and the picture of the tasks with a hidden context, from the studies in this folder.
-
-    python tables.py [FOLDER]
-
-The tables go between the markers of README.md there, the picture (returns.png) beside it. `make results` does it, too.
-"""
+"""Tables and picture of the tasks with a hidden context, from the studies in this folder; for `make results`."""
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -19,7 +13,7 @@ from mental_accounts.data.tasks import find_task
 from mental_accounts.evidence.runs import Evidence, read_study
 from mental_accounts.evidence.statistics import Interval, difference_interval, mean_interval
 
-BEGIN, END = "<!-- tables: made by tables.py -->", "<!-- end of tables -->"
+BEGIN, END = "<!-- tables: made by results/make_readme.py -->", "<!-- end of tables -->"
 ORACLES = {"hidden-arm": 84.0, "drifting-bandit": 152.6, "broken-halfcheetah": 4782.0}
 """Mean returns of someone who knows what is hidden."""
 STEPS_UP = (
@@ -115,6 +109,8 @@ def steps_up(evidence: Evidence, folder: Path) -> str:
         "|---|---|---:|---:|---:|",
     ]
     for words, method, other, beside in STEPS_UP:
+        if not (returns(evidence, task, method) and returns(evidence, task, other)):
+            continue
         found = (
             (difference(returns(evidence, task, method), returns(evidence, task, other)), 1),
             (difference(played(folder, "sampled", method), played(folder, "sampled", other)), 1),
@@ -178,6 +174,7 @@ def tables(folder: Path) -> str:
     """Of every study."""
     both = on_the_arm(folder)
     parts = ["### hidden-arm", main_table(folder), steps_up(both, folder / "arm")]
+    parts += ["### What the policies know of the hidden cell", knowledge(folder)]
     for words, baseline, begin in (
         ("Options of the bias, on hidden-arm", f"ewa-vq-odt:{HEAD}", "β"),
         ("Options of the ledger, on hidden-arm", f"ewa-vq-odt:{LEDGER}", "the ledger"),
@@ -189,7 +186,30 @@ def tables(folder: Path) -> str:
         for task in evidence.tasks:
             known = costs(folder) if name == "bandit" else {}  # they are of preset `hidden`'s sizes
             parts += [f"### {task}", table(evidence, task, folder / name, forms, "odt", known)]
+        if name == "bandit":
+            parts.append(steps_up(evidence, folder / name))
     return "\n\n".join(parts)
+
+
+def knowledge(folder: Path) -> str:
+    """What the policies' states tell of the hidden cell, by a linear probe (probe.py)."""
+    found = json.loads((folder / "probe.json").read_text())["policies"]
+    lines = [
+        "| policy | seeds | its state names the right cell | bits its state tells [95%] | bits in all its balances | "
+        "bits in its last K − 1 steps |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for method, words in MAIN.items():
+        rows = found.get(method, [])
+        if rows:
+            right, known, held, recent = (
+                np.array([row[key] for row in rows])
+                for key in ("states_accuracy", "states_bits", "balances_bits", "window_bits")
+            )
+            columns = (f"{100 * right.mean():.0f}%", written(mean_interval(known), 2), f"{held.mean():.2f}",
+                       f"{recent.mean():.2f}")  # fmt: skip
+            lines.append(f"| {words} | {len(rows)} | {' | '.join(columns)} |")
+    return "\n".join(lines)
 
 
 def between(page: str, begin: str, end: str, made: str) -> str:
@@ -201,13 +221,3 @@ def between(page: str, begin: str, end: str, made: str) -> str:
 def page(folder: Path) -> str:
     """README.md of the folder with its tables made anew."""
     return between((folder / "README.md").read_text(), BEGIN, END, tables(folder))
-
-
-def write(folder: Path) -> None:
-    """The tables and the picture."""
-    (folder / "README.md").write_text(page(folder))
-    picture(on_the_arm(folder), folder / "returns.png")
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent)
