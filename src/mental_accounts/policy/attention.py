@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mental_accounts.accounts import attention_drift, range_drift_bound
 from mental_accounts.policy.decision_transformer import DecisionTransformer
-from mental_accounts.policy.long_attention import HIDDEN
+from mental_accounts.policy.long_attention import HIDDEN, is_by_column
 from mental_accounts.policy.transformer import Attention
 
 
@@ -40,7 +40,7 @@ def attention_of(policy: DecisionTransformer, **window: Tensor | None) -> list[L
         d = hidden // module.heads
         q = module.query(asking).view(B, rows, module.heads, d).transpose(1, 2)
         k = module.key_value(tokens)[..., :hidden].view(B, -1, module.heads, d).transpose(1, 2)
-        if mask.shape[-2] == 1 < rows:  # long contexts: a bias on columns; causality is by place
+        if is_by_column(mask, rows):
             causal = torch.ones(rows, rows, dtype=torch.bool, device=mask.device).tril()
             mask = torch.where(causal & (mask > HIDDEN / 2), mask, -math.inf)
         hidden_from = mask == -math.inf
@@ -57,4 +57,8 @@ def attention_of(policy: DecisionTransformer, **window: Tensor | None) -> list[L
         policy.train(was_training)
         for hook in hooks:
             hook.remove()
+    logits, bias = layers[-1].logits, layers[-1].bias
+    if logits.shape[-2] == logits.shape[-1]:  # long contexts: all tokens asked
+        states = policy.transformer.states
+        layers[-1] = LayerAttention(logits[..., states, :], bias[..., states, :])
     return layers

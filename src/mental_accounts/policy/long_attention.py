@@ -34,6 +34,11 @@ def column_mask(bias: Tensor | None, mask: Tensor | None, tokens: Tensor, tokens
     return torch.where(there, columns, HIDDEN)
 
 
+def is_by_column(mask: Tensor, rows: int) -> bool:
+    """Whether a mask has one row for all: a bias on columns, and padding. Causality is by place then."""
+    return mask.shape[-2] == 1 < rows
+
+
 def attend_columns(q: Tensor, k: Tensor, v: Tensor, columns: Tensor, dropout: float) -> Tensor:
     """Causal attention with a bias on columns: (B, heads, S, d) each, (B or 1, heads or 1, 1, S) -> (B, heads, S, d).
 

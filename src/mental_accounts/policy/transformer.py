@@ -1,7 +1,8 @@
 """The backbone: pre-norm transformer blocks that share one additive attention mask.
 
-The mask carries causality, padding and the account bias, and is built once per forward. Only what is read is computed:
-actions are predicted from state tokens, so that in the last block only these ask, pass the MLP and are normalised.
+The mask carries causality, padding and the account bias, and is built once per forward. (In long contexts on a GPU it
+has one row for all, and causality is by place: long_attention.py.) Only what is read is computed: actions are predicted
+from state tokens, so that in the last block only these ask, pass the MLP and are normalised.
 """
 
 import math
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.dropout import draws_fast, drop
 from mental_accounts.policy.kernels import add_norm, attend, can_add_norm, can_attend, can_linear_relu, linear_relu
-from mental_accounts.policy.long_attention import attend_columns
+from mental_accounts.policy.long_attention import attend_columns, is_by_column
 from mental_accounts.policy.precision import as_autocast
 
 
@@ -30,10 +31,10 @@ class Attention(nn.Module):
         self.output = nn.Linear(config.hidden, config.hidden)
 
     def forward(self, asking: Tensor, tokens: Tensor, mask: Tensor, seed: Tensor) -> Tensor:
-        """(B, rows, hidden), (B, S, hidden), mask (B or 1, heads or 1, rows, S) -> (B, rows, hidden)."""
+        """(B, rows, hidden), (B, S, hidden), mask (B or 1, heads or 1, rows or 1, S) -> (B, rows, hidden)."""
         B, rows, hidden = asking.shape
         dropout = self.dropout if self.training else 0.0
-        by_column = mask.shape[-2] == 1 < rows  # one row for all: a bias on columns, and padding; causality is by place
+        by_column = is_by_column(mask, rows)
         if not by_column and can_attend(asking, tokens.shape[1], self.heads):
             q_bias, kv_bias = self.query.bias, self.key_value.bias
             q = F.linear(asking, self.query.weight, q_bias.detach())  # attend has the gradients of the biases
@@ -103,7 +104,7 @@ class Transformer(nn.Module):
         normed: Tensor = as_autocast(blocks[0].attention_norm(tokens))
         for place, (block, mask, norm) in enumerate(zip(blocks, masks, norms, strict=True)):
             rows = self.states if norm is self.norm else slice(None)
-            if mask.shape[-2] == 1 < normed.shape[1]:  # causality is by place: all tokens have to ask
+            if is_by_column(mask, normed.shape[1]):  # all tokens have to ask
                 mixed = block.attention(normed, normed, mask, seeds[3 * place])[:, rows]
             else:
                 mixed = block.attention(normed[:, rows], normed, mask[:, :, rows], seeds[3 * place])
