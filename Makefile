@@ -1,5 +1,5 @@
 # make demo: do mental accounts help? A first answer in minutes.   make test: all that must hold before a change lands.
-# make results: the README's results from results/.                make bench: the speed on this machine.
+# make results: the results on pages, from results/.                make bench: the speed on this machine.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed

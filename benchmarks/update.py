@@ -3,9 +3,9 @@
     python benchmarks/update.py [--device cuda] [--batch 64 256] [--rounds 10] [--profile] [--json FILE]
 
 As training makes it: windows are drawn, losses, gradients, clipping, AdamW, the step of the multiplier; hidden 512, 4
-layers, 4 heads, 20 steps; on a GPU compiled and captured. A ratio is the median over rounds of one over odt in the same
-round, with the range. Memory (GPU) is what a case alone takes at its peak, the data among it. --profile lists the
-kernels of odt's updates.
+layers, 4 heads, 20 steps; on a GPU compiled and captured, as in long runs. A ratio is the median over rounds of one
+over odt in the same round, with the range. Memory (GPU) is what a case alone takes at its peak, the data among it.
+--profile lists the kernels of odt's updates.
 """
 
 import argparse

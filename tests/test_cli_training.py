@@ -74,6 +74,16 @@ def test_a_method_without_accounts_does_not_read_the_ledger_of_a_preset() -> Non
         point = starting_point(["--preset", "hidden", f"--method={method}"])
         assert (point.settings.method, point.settings.model.accounts.ledger_input) == (method, reads)
     assert starting_point(["--preset", "hidden", "--method", "nonsense"]).settings.method == "ewa-vq-odt"
+    assert main(["train", *SMALL, "--preset", "hidden", "--method", "odt", "--run", "odt"]) == 0
+    assert RunFolder("odt").read_config().model.accounts.ledger_input == "none"
+
+
+def test_accounts_without_effect_are_told(capsys: Captured) -> None:
+    said = "the accounts change nothing"
+    assert main(["train", *SMALL, "--preset", "hidden", "--run", "one"]) == 0
+    assert said not in capsys.readouterr().out
+    assert main(["train", *SMALL, "--preset", "hidden", "--model.accounts.ledger-input", "none", "--run", "two"]) == 0
+    assert said in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

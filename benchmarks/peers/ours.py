@@ -30,7 +30,7 @@ def make_store(trajectories: int = 200, steps: int = 1000) -> Trajectories:
 
 
 def make(case: dict, device: str) -> Callable[[], object]:
-    """A whole update with drawing of windows; on a GPU compiled and captured, as `train` does it."""
+    """A whole update with drawing of windows; on a GPU compiled and captured, as `train` does it in long runs."""
     keep_freed_memory()
     accounts = AccountsConfig(account_scope=case.get("scope", "trajectory"), ledger_input=case.get("ledger", "none"))
     policy_config = PolicyConfig(

@@ -1,6 +1,6 @@
 """Evaluate the policies of a study once more: FOLDER/again.json, or sampled.json with sampled actions; by method, seed.
 
-    python again.py FOLDER [--sample] [--episodes 300] [--device cuda] [--workers 8]
+    python again.py FOLDER [--sample] [--episodes 300] [--device cuda] [--workers 2]
 
 A run evaluates with the mean action, in as many episodes as its time allows. Of a policy that does not know which of 27
 cells pays, the mean action is the middle of them all; a sample tries something. And where episodes differ much, more
@@ -14,13 +14,13 @@ import os
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+
+from mental_accounts.learning.evaluation import evaluate_policy, read_subject
+from mental_accounts.learning.run_folder import surroundings
 
 
 def evaluate(path: Path, seed: int, episodes: int, sample: bool, device: str) -> float:
     """The mean return of a run's policy."""
-    from mental_accounts.learning.evaluation import evaluate_policy, read_subject
-
     return float(
         evaluate_policy(read_subject(path, None, None, device), episodes, seed, sample=sample)[0]["return_mean"]
     )
@@ -37,7 +37,8 @@ def main() -> None:
     os.environ["OMP_NUM_THREADS"] = "1"  # of the workers
     runs = json.loads((asked.folder / "study.json").read_text())["runs"]
     runs = [run for run in runs if (asked.folder / run["path"] / "policy").exists()]
-    found: dict[str, Any] = {}
+    found: dict[str, dict[str, float]] = {}
+    path = asked.folder / ("sampled.json" if asked.sample else "again.json")
     with ProcessPoolExecutor(asked.workers, multiprocessing.get_context("spawn")) as pool:
         waiting = [
             pool.submit(evaluate, asked.folder / run["path"], run["seed"], asked.episodes, asked.sample, asked.device)
@@ -46,10 +47,8 @@ def main() -> None:
         for run, answer in zip(runs, waiting, strict=True):
             found.setdefault(run["method"], {})[str(run["seed"])] = answer.result()
             print(run["method"], run["seed"], round(answer.result(), 2), flush=True)
-    from mental_accounts.learning.run_folder import surroundings
-
-    record = {"command": sys.argv, **surroundings(), "episodes": asked.episodes, "returns": found}
-    (asked.folder / ("sampled.json" if asked.sample else "again.json")).write_text(json.dumps(record, indent=1) + "\n")
+            record = {"command": sys.argv, **surroundings(), "episodes": asked.episodes, "returns": found}
+            path.write_text(json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ MAIN = {
     "ewa-vq-odt": "the paper's bias, β = 0.05",
     f"ewa-vq-odt:{HEAD}": "β learned per head",
     f"ewa-vq-odt:{HEAD},read=now": "the same, accounts read `now`",
+    f"ewa-vq-odt:{TOKEN}": "β by a map of the token",
     f"ewa-vq-odt:{LEDGER}": "the ledger as input, no bias",
     f"ewa-vq-odt:{SOFT}": "the ledger, soft routing to 3 codes",
     LONG: "ODT, K=40: no accounts",

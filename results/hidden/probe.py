@@ -13,7 +13,6 @@ the policy could have known: all balances of its own episode, and the last K - 1
 import argparse
 import json
 import math
-import statistics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,12 +61,6 @@ def main() -> None:
             row |= {f"{what}_{key}": value for key, value in probe(getattr(seen, what), seen.cells).items()}
         found.setdefault(run["method"], []).append(row)
         print(run["method"], row, flush=True)
-    print("| policy | policies | return | right cell | bits | bits in its balances | bits in its window |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
-    for name, rows in found.items():
-        keys = ("return", "states_accuracy", "states_bits", "balances_bits", "window_bits")
-        cells = " | ".join(f"{statistics.mean(row[key] for row in rows):.2f}" for key in keys)
-        print(f"| {name} | {len(rows)} | {cells} |")
     if asked.json is not None:
         asked.json.write_text(json.dumps({"command": sys.argv, **surroundings(), "policies": found}, indent=1) + "\n")
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,12 +13,13 @@ from mental_accounts.evidence.runs import Evidence, read_study
 from mental_accounts.evidence.statistics import Interval, difference_interval, mean_interval
 
 BEGIN, END = "<!-- tables: made by results/make_readme.py -->", "<!-- end of tables -->"
-ORACLES = {"hidden-arm": 84.0, "drifting-bandit": 152.6, "broken-halfcheetah": 4782.0}
-"""Mean returns of someone who knows what is hidden."""
+ORACLE = 84.0
+"""The mean return on hidden-arm of someone who knows what is hidden."""
 STEPS_UP = (
     ("the paper's bias", "ewa-vq-odt", "odt", "ODT"),
     ("β learned per head", f"ewa-vq-odt:{HEAD}", "ewa-vq-odt", "the paper's bias"),
     ("the ledger", f"ewa-vq-odt:{LEDGER}", f"ewa-vq-odt:{HEAD}", "β learned per head"),
+    ("the ledger", f"ewa-vq-odt:{LEDGER}", f"ewa-vq-odt:{TOKEN}", "β by a map of the token"),
     ("the ledger", f"ewa-vq-odt:{LEDGER}", LONG, "ODT with K=40"),
     ("the ledger, softly routed", f"ewa-vq-odt:{SOFT}", f"ewa-vq-odt:{LEDGER}", "the ledger"),
     ("the ledger, softly routed", f"ewa-vq-odt:{SOFT}", f"ewa-vq-odt:{TOKEN}", "β by a map of the token"),
@@ -44,9 +44,9 @@ def written(found: Interval, digits: int, *, signed: bool = False) -> str:
     return text.replace("-", "−")
 
 
-def played(folder: Path, how: Literal["again", "sampled"], method: str) -> dict[int, float]:
-    """The return of each seed's policy in more episodes or with sampled actions, where again.py played those."""
-    path = folder / f"{how}.json"
+def sampled(folder: Path, method: str) -> dict[int, float]:
+    """The return of each seed's policy with sampled actions, where again.py played those."""
+    path = folder / "sampled.json"
     found = json.loads(path.read_text())["returns"].get(method, {}) if path.exists() else {}
     return {int(seed): value for seed, value in found.items()}
 
@@ -74,31 +74,34 @@ def table(
     digits = 0 if task.expert_return > 1000 else 1
     head = ["policy", "seeds", "return [95%]", "score", f"against {forms.get(baseline, baseline)} [95%]",
             "sampled [95%]", "NLL", "update", "step"]  # fmt: skip
-
-    def of(method: str) -> dict[int, float]:
-        return played(folder, "again", method) or returns(evidence, task_name, method)
-
     rows = []
     for method, words in forms.items():
-        values = of(method)
+        values = returns(evidence, task_name, method)
         if not values:
             continue
         found = mean_interval(list(values.values()))
         score = 100 * (found.estimate - task.random_return) / (task.expert_return - task.random_return)
-        gap = None if method == baseline else difference(values, of(baseline))
-        drawn = list(played(folder, "sampled", method).values())
+        gap = None if method == baseline else difference(values, returns(evidence, task_name, baseline))
+        drawn = list(sampled(folder, method).values())
         nats = np.mean(list(surprise(evidence, task_name, method).values()))
         cost = costs.get(method)
         rows.append([
             words, str(len(values)), written(found, digits), f"{score:.0f}".replace("-", "−"),
             "" if gap is None else written(gap, digits, signed=True),
-            written(mean_interval(drawn), digits) if drawn else "", f"{nats:.2f}".replace("-", "−"),
+            by_samples(drawn, len(values), digits), f"{nats:.2f}".replace("-", "−"),
             *("" if cost is None else f"×{cost[what]:.2f}" for what in ("update_ratio", "step_ratio")),
         ])  # fmt: skip
     kept = [place for place in range(len(head)) if any(row[place] for row in rows)]
     lines = [[head[place] for place in kept], ["---" if place == 0 else "---:" for place in kept]]
     lines += [[row[place] for place in kept] for row in rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def by_samples(drawn: list[float], seeds: int, digits: int) -> str:
+    """A cell; it says so where not all seeds were played."""
+    if not drawn:
+        return ""
+    return written(mean_interval(drawn), digits) + ("" if len(drawn) == seeds else f" ({len(drawn)} seeds)")
 
 
 def steps_up(evidence: Evidence, folder: Path) -> str:
@@ -113,7 +116,7 @@ def steps_up(evidence: Evidence, folder: Path) -> str:
             continue
         found = (
             (difference(returns(evidence, task, method), returns(evidence, task, other)), 1),
-            (difference(played(folder, "sampled", method), played(folder, "sampled", other)), 1),
+            (difference(sampled(folder, method), sampled(folder, other)), 1),
             (difference(surprise(evidence, task, method), surprise(evidence, task, other)), 2),
         )
         columns = ("" if gap is None else written(gap, digits, signed=True) for gap, digits in found)
@@ -141,7 +144,7 @@ def picture(evidence: Evidence, path: Path) -> None:
     for place, words in ((task.random_return, "random"), (task.expert_return, "who made the data")):
         axes.axvline(place, color="#999999", linestyle=":", linewidth=1)
         axes.annotate(words, (place, 1.01), xycoords=("data", "axes fraction"), ha="center", fontsize=8)
-    axes.set_xlabel(f"return on {task.name}, with 95% intervals; an oracle has {ORACLES[task.name]:.0f}")
+    axes.set_xlabel(f"return on {task.name}, with 95% intervals; an oracle has {ORACLE:.0f}")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     figure.savefig(path, dpi=150, metadata={"Software": None})
@@ -149,13 +152,9 @@ def picture(evidence: Evidence, path: Path) -> None:
 
 
 def costs(folder: Path) -> Mapping[str, Mapping[str, float]]:
-    """Ratios to ODT with K=5 on a GPU where they were measured, else on a CPU."""
-    for name in ("cost-h200.json", "cost-cpu.json"):
-        path = folder / name
-        if path.exists():
-            found: Mapping[str, Mapping[str, float]] = json.loads(path.read_text())["forms"]
-            return found
-    return {}
+    """Ratios to ODT with K=5 (cost.py)."""
+    found: Mapping[str, Mapping[str, float]] = json.loads((folder / "cost-h200.json").read_text())["forms"]
+    return found
 
 
 def on_the_arm(folder: Path) -> Evidence:
@@ -214,6 +213,8 @@ def knowledge(folder: Path) -> str:
 
 def between(page: str, begin: str, end: str, made: str) -> str:
     """The page with what stands between two markers replaced."""
+    if not 0 <= page.find(begin) < page.find(end):
+        raise ValueError(f"the page needs the markers {begin} and {end}, in this order")
     before, _, rest = page.partition(begin)
     return f"{before}{begin}\n\n{made}\n\n{end}{rest.partition(end)[2]}"
 

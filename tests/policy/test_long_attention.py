@@ -31,8 +31,8 @@ def make(
     torch.manual_seed(0)
     accounts = AccountsConfig(**OPTIONS[options])
     config = PolicyConfig(
-        state_dim=4, action=ActionSpec("box", 2, (-1.0,) * 2, (1.0,) * 2), hidden=32, layers=LAYERS, heads=2, dropout=dropout,
-        context_length=K, accounts=accounts, method="odt" if options == "odt" else "ewa-vq-odt",
+        state_dim=4, action=ActionSpec("box", 2, (-1.0,) * 2, (1.0,) * 2), hidden=32, layers=LAYERS, heads=2,
+        dropout=dropout, context_length=K, accounts=accounts, method="odt" if options == "odt" else "ewa-vq-odt",
     )  # fmt: skip
     policy = DecisionTransformer(config)
     window = {

@@ -54,6 +54,12 @@ class Preparation:
                 f"note: all rewards of the data are {float(rewards[0]):g}; {accounts.reward_transform} they are 0, and "
                 "the accounts stay empty: --model.accounts.reward-transform raw fills them"
             )
+        is_biased = accounts.beta != 0 or accounts.beta_learned
+        if self.policy.has_accounts and not is_biased and not self.policy.reads_ledger:
+            lines.append(
+                "note: β is 0 and the ledger is not read, so the accounts change nothing: give "
+                "--model.accounts.beta 0.05, or --model.accounts.ledger-input state"
+            )
         return lines
 
     def make_env(self, **kwargs: Any) -> Environment:

@@ -31,7 +31,7 @@ from mental_accounts.policy import Actor, DecisionTransformer
 
 MEASURED_WINDOWS = 32
 WORTH_COMPILING = 20_000
-"""Updates from which on the time saved by torch.compile, about a millisecond each, exceeds the time it takes."""
+"""Updates from which on torch.compile is worth the ten seconds and more that it takes."""
 
 
 @dataclass

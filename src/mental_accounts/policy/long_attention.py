@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 FROM = 768
-"""Tokens beyond which this is used: with 900 it gains where β is learned, and loses nowhere (docs/performance.md)."""
+"""Tokens beyond which this is used: with 900 an update gains where β is learned, and loses nothing elsewhere."""
 HIDDEN = -1e4
 """The bias of padded columns."""
 MORE = 8
