@@ -157,10 +157,16 @@ def costs(folder: Path) -> Mapping[str, Mapping[str, float]]:
     return found
 
 
+def joined(folder: Path, *names: str) -> Evidence:
+    """Studies of the same task with the same seeds and settings as one."""
+    parts = [read_study(folder / name) for name in names]
+    methods = tuple(method for part in parts for method in part.methods)
+    return Evidence(names[0], parts[0].tasks, methods, tuple(run for part in parts for run in part.runs), ())
+
+
 def on_the_arm(folder: Path) -> Evidence:
-    """The forms and the options: two studies with the same seeds and settings."""
-    main, more = read_study(folder / "arm"), read_study(folder / "options")
-    return Evidence("arm", main.tasks, (*main.methods, *more.methods), (*main.runs, *more.runs), ())
+    """hidden-arm: the forms and the options."""
+    return joined(folder, "arm", "options")
 
 
 def main_table(folder: Path) -> str:
@@ -169,24 +175,31 @@ def main_table(folder: Path) -> str:
     return table(evidence, evidence.tasks[0], folder / "arm", MAIN, "odt", costs(folder))
 
 
-def tables(folder: Path) -> str:
-    """Of every study."""
-    both = on_the_arm(folder)
-    parts = ["### hidden-arm", main_table(folder), steps_up(both, folder / "arm")]
-    parts += ["### What the policies know of the hidden cell", knowledge(folder)]
+def option_tables(evidence: Evidence, folder: Path) -> list[str]:
+    """Options beside the forms that they change."""
+    parts, task = [], evidence.tasks[0]
     for words, baseline, begin in (
-        ("Options of the bias, on hidden-arm", f"ewa-vq-odt:{HEAD}", "β"),
-        ("Options of the ledger, on hidden-arm", f"ewa-vq-odt:{LEDGER}", "the ledger"),
+        ("Options of the bias", f"ewa-vq-odt:{HEAD}", "β"),
+        ("Options of the ledger", f"ewa-vq-odt:{LEDGER}", "the ledger"),
     ):
         forms = {baseline: MAIN[baseline]} | {key: text for key, text in OPTIONS.items() if text.startswith(begin)}
-        parts += [f"### {words}", table(both, both.tasks[0], folder / "options", forms, baseline, costs(folder))]
-    for name, forms in (("bandit", {**MAIN, **CANONICAL}), ("broken", BROKEN), ("observed", OBSERVED)):
+        parts += [f"### {words}, on {task}", table(evidence, task, folder, forms, baseline, costs(folder.parent))]
+    return parts
+
+
+def tables(folder: Path) -> str:
+    """Of every study."""
+    arm, bandit = on_the_arm(folder), joined(folder, "bandit", "bandit-options")
+    parts = ["### hidden-arm", main_table(folder), steps_up(arm, folder / "arm")]
+    parts += ["### What the policies know of the hidden cell", knowledge(folder)]
+    parts += option_tables(arm, folder / "options")
+    forms = {**MAIN, **CANONICAL}
+    parts += ["### drifting-bandit", table(bandit, bandit.tasks[0], folder / "bandit", forms, "odt", costs(folder))]
+    parts += [steps_up(bandit, folder / "bandit"), *option_tables(bandit, folder / "bandit-options")]
+    for name, forms in (("broken", BROKEN), ("observed", OBSERVED)):
         evidence = read_study(folder / name)
         for task in evidence.tasks:
-            known = costs(folder) if name == "bandit" else {}  # they are of preset `hidden`'s sizes
-            parts += [f"### {task}", table(evidence, task, folder / name, forms, "odt", known)]
-        if name == "bandit":
-            parts.append(steps_up(evidence, folder / name))
+            parts += [f"### {task}", table(evidence, task, folder / name, forms, "odt", {})]
     return "\n\n".join(parts)
 
 
