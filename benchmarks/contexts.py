@@ -17,14 +17,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent / "peers"))
 import ours
-from batch import ACTION, HEADS, HIDDEN, LAYERS, STATE
 
-from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig, TrainConfig
-from mental_accounts.data.windows import WindowSampler
-from mental_accounts.learning.capture import RepeatedUpdate
 from mental_accounts.learning.run_folder import surroundings
-from mental_accounts.learning.update import Updater
-from mental_accounts.policy import DecisionTransformer, long_attention
+from mental_accounts.policy import long_attention
 
 WAYS = {"dense mask": 10**9, "bias in the keys": 0}
 """Tokens beyond which the bias is in the keys."""
@@ -37,27 +32,15 @@ def measure(steps: int, batch: int, learned: bool) -> tuple[float, float]:
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    torch.manual_seed(0)
-    action = ActionSpec("box", ACTION, (-1.0,) * ACTION, (1.0,) * ACTION)
-    policy = DecisionTransformer(PolicyConfig(
-        state_dim=STATE, action=action, method="ewa-vq-odt", hidden=HIDDEN, layers=LAYERS, heads=HEADS,
-        context_length=steps, accounts=AccountsConfig(beta_learned=learned),
-    ))  # fmt: skip
-    data = ours.make_store(20)
-    policy.fit_normalisation(data.observations, data.actions, data.rewards)
-    policy.to("cuda")
-    store = data.to("cuda")
-    assert policy.accounts is not None
-    store.annotate_by(policy.accounts, policy.actions.to_unit)
-    config = TrainConfig(optimizer="adamw", batch_size=batch, device="cuda", precision="bf16")
-    sampler = WindowSampler(store, batch, steps, torch.Generator("cuda").manual_seed(1), "trajectory")
-    repeated = RepeatedUpdate(Updater(policy, config), sampler, print)
-    for _ in range(5):
-        repeated.step()
+    update = ours.make(
+        {"what": "update", "batch": batch, "context": steps, "precision": "bf16", "method": "ewa-vq-odt",
+         "beta_learned": learned, "compiled": False}, "cuda",
+    )  # fmt: skip
+    update()
     torch.cuda.synchronize()
     begun = time.perf_counter()
     for _ in range(CALLS):
-        repeated.step()
+        update()
     torch.cuda.synchronize()
     spent = 1e3 * (time.perf_counter() - begun) / CALLS
     return spent, (torch.cuda.max_memory_allocated() - before) / 2**20

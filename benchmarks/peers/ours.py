@@ -32,7 +32,11 @@ def make_store(trajectories: int = 200, steps: int = 1000) -> Trajectories:
 def make(case: dict, device: str) -> Callable[[], object]:
     """A whole update with drawing of windows; on a GPU compiled and captured, as `train` does it in long runs."""
     keep_freed_memory()
-    accounts = AccountsConfig(account_scope=case.get("scope", "trajectory"), ledger_input=case.get("ledger", "none"))
+    accounts = AccountsConfig(
+        account_scope=case.get("scope", "trajectory"),
+        ledger_input=case.get("ledger", "none"),
+        beta_learned=case.get("beta_learned", False),
+    )
     policy_config = PolicyConfig(
         state_dim=STATE, action=ActionSpec("box", ACTION, (-1.0,) * ACTION, (1.0,) * ACTION), method=case["method"],
         hidden=HIDDEN, layers=LAYERS, heads=HEADS, context_length=case["context"], accounts=accounts,
@@ -61,7 +65,7 @@ def make(case: dict, device: str) -> Callable[[], object]:
     if policy.accounts is not None:
         held.annotate_by(policy.accounts, policy.actions.to_unit, ledgers=policy_config.reads_ledger)
     updater = Updater(policy, config)
-    if device == "cuda":
+    if device == "cuda" and case.get("compiled", True):
         updater.compile()
     generator = torch.Generator(device).manual_seed(1)
     sampler = WindowSampler(held, case["batch"], case["context"], generator, accounts.account_scope)

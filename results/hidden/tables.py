@@ -45,7 +45,7 @@ def written(found: Interval, digits: int, *, signed: bool = False) -> str:
 
 
 def sampled(folder: Path, method: str) -> dict[int, float]:
-    """The return of each seed's policy with sampled actions, where again.py played those."""
+    """The return of each seed's policy with sampled actions, where sampled.py played those."""
     path = folder / "sampled.json"
     found = json.loads(path.read_text())["returns"].get(method, {}) if path.exists() else {}
     return {int(seed): value for seed, value in found.items()}
