@@ -28,7 +28,7 @@ from mental_accounts.learning.stepping import BrokenEnvironmentError
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.learning.update import DivergenceError
 from mental_accounts.policy import DecisionTransformer
-from mental_accounts.presets import PRESETS
+from mental_accounts.presets import PRESETS, PresetName
 
 from .conftest import aim_data
 from .tiny_env import ENV_ID
@@ -439,6 +439,18 @@ def test_environments_of_all_kinds(tmp_path: Path) -> None:
     for device in ("mps", "meta", "nonsense"):
         with pytest.raises(RunError, match="device must be auto, cpu or cuda"):
             start(replace(config, device=device), tmp_path / "device")
+
+
+@pytest.mark.parametrize(("preset", "device", "asked", "compiles"), [
+    ("paper", "cuda", None, False), ("converged", "cuda", None, False), ("odt", "cuda", None, True),
+    ("odt", "cpu", None, False), ("paper", "cuda", True, True), ("odt", "cuda", False, False),
+])  # fmt: skip
+def test_long_runs_on_a_gpu_are_compiled_unless_told_otherwise(
+    preset: PresetName, device: str, asked: bool | None, compiles: bool, tmp_path: Path
+) -> None:
+    trainer = Trainer(replace(PRESETS[preset], compile=asked), RunFolder(tmp_path))
+    trainer.device = torch.device(device)
+    assert trainer.compiles == compiles
 
 
 def test_two_whole_checkpoints_are_kept_whatever_lies_beside_them(tmp_path: Path) -> None:

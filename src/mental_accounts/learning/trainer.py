@@ -104,6 +104,13 @@ class Trainer:
         """Iterations of pretraining and online learning together."""
         return self.config.pretrain_iterations + self.config.online_iterations
 
+    @property
+    def compiles(self) -> bool:
+        """Whether updates are compiled: as configured, else where it is worth the time."""
+        if self.config.compile is not None:
+            return self.config.compile
+        return self.device.type == "cuda" and self.config.total_updates >= WORTH_COMPILING
+
     # Setting up.
 
     def _set_up(self) -> None:
@@ -126,10 +133,7 @@ class Trainer:
         for text in self.prepared.describe(config):
             self.view.say(text)
         self.updater = Updater(self.policy, config)
-        compiles = config.compile
-        if compiles is None:
-            compiles = self.device.type == "cuda" and config.total_updates >= WORTH_COMPILING
-        if compiles:
+        if self.compiles:
             self.updater.compile()
         self.offline = data.to(self.device)
         if self.policy.accounts is not None:
