@@ -21,6 +21,7 @@ ROOT = Path(__file__).parents[1]
 HIDDEN = ROOT / "results" / "hidden"
 BEGIN, END = "<!-- results: made by results/make_readme.py -->", "<!-- end of results -->"
 HIDDEN_BEGIN, HIDDEN_END = "<!-- hidden: made by results/make_readme.py -->", "<!-- end of hidden -->"
+OPTIONS_BEGIN, OPTIONS_END = "<!-- options: made by results/make_readme.py -->", "<!-- end of options -->"
 PROBE_BEGIN, PROBE_END = "<!-- probe: made by results/make_readme.py -->", "<!-- end of probe -->"
 STUDIES = ("paper", "converged")
 WORDS = {
@@ -79,9 +80,10 @@ def pages() -> dict[Path, str]:
     """The pages that hold results, made anew."""
     readme, hidden = ROOT / "README.md", ROOT / "docs" / "hidden.md"
     front = tables.between(readme.read_text(), BEGIN, END, results())
+    guide = tables.between(hidden.read_text(), OPTIONS_BEGIN, OPTIONS_END, tables.options_summary(HIDDEN))
     return {
         readme: tables.between(front, HIDDEN_BEGIN, HIDDEN_END, tables.main_table(HIDDEN)),
-        hidden: tables.between(hidden.read_text(), PROBE_BEGIN, PROBE_END, tables.knowledge(HIDDEN)),
+        hidden: tables.between(guide, PROBE_BEGIN, PROBE_END, tables.knowledge(HIDDEN)),
         HIDDEN / "README.md": tables.page(HIDDEN),
     }
 

@@ -33,16 +33,30 @@ OPTIONS = {
     f"ewa-vq-odt:{LEDGER},credit=advantage": "the ledger, credit above a baseline",
 }
 SIGNS = "bins=2,num_codes=64"
+"""On the robot: a code for each way to push six joints forth or back."""
+
+
+def with_signs(form: str) -> str:
+    """The form as it is run on the robot. A hierarchical codebook has the signs as its coarse codes."""
+    method, _, changes = form.partition(":")
+    return form if "hierarchical" in changes else f"{method}:{SIGNS}{',' * bool(changes)}{changes}"
+
+
 BROKEN = {
     "odt": "ODT, K=5: no accounts",
     f"ewa-vq-odt:{SIGNS}": "the paper's bias, 64 codes",
     f"ewa-vq-odt:{SIGNS},{HEAD}": "β learned per head",
     f"ewa-vq-odt:{SIGNS},{LEDGER}": "the ledger as input, no bias",
+    f"ewa-vq-odt:{SIGNS},{LEDGER},credit=advantage": "the ledger, credit above a baseline",
     "odt:context_length=20,eval_context_length=20": "ODT, K=20: no accounts",
+}
+BROKEN_OPTIONS = {with_signs(form): words for form, words in OPTIONS.items()} | {
+    f"ewa-vq-odt:{SIGNS},{LEDGER},state_codes=4": "the ledger, accounts of 4 kinds of state",
 }
 OBSERVED = {
     "odt": "ODT, K=20: no accounts",
     f"ewa-vq-odt:{HEAD}": "β learned per head",
     f"ewa-vq-odt:{LEDGER}": "the ledger as input, no bias",
+    **OPTIONS,
 }
 """On the paper's tasks."""

@@ -1,12 +1,25 @@
 """Tables and picture of the tasks with a hidden context, from the studies in this folder; for `make results`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from forms import BROKEN, CANONICAL, HEAD, LEDGER, LONG, MAIN, OBSERVED, OPTIONS, SOFT, TOKEN
+from forms import (
+    BROKEN,
+    BROKEN_OPTIONS,
+    CANONICAL,
+    HEAD,
+    LEDGER,
+    LONG,
+    MAIN,
+    OBSERVED,
+    OPTIONS,
+    SOFT,
+    TOKEN,
+    with_signs,
+)
 
 from mental_accounts.data.tasks import find_task
 from mental_accounts.evidence.runs import Evidence, read_study
@@ -15,7 +28,9 @@ from mental_accounts.evidence.statistics import Interval, difference_interval, m
 BEGIN, END = "<!-- tables: made by results/make_readme.py -->", "<!-- end of tables -->"
 ORACLE = 84.0
 """The mean return on hidden-arm of someone who knows what is hidden."""
-STEPS_UP = (
+Pair = tuple[str, str, str, str]
+"""Words for a method, the method, what it is beside, and words for that."""
+STEPS_UP: tuple[Pair, ...] = (
     ("the paper's bias", "ewa-vq-odt", "odt", "ODT"),
     ("β learned per head", f"ewa-vq-odt:{HEAD}", "ewa-vq-odt", "the paper's bias"),
     ("the ledger", f"ewa-vq-odt:{LEDGER}", f"ewa-vq-odt:{HEAD}", "β learned per head"),
@@ -24,7 +39,28 @@ STEPS_UP = (
     ("the ledger, softly routed", f"ewa-vq-odt:{SOFT}", f"ewa-vq-odt:{LEDGER}", "the ledger"),
     ("the ledger, softly routed", f"ewa-vq-odt:{SOFT}", f"ewa-vq-odt:{TOKEN}", "β by a map of the token"),
 )
-"""What is above what: words, method, beside which, words."""
+LONG_ON_THE_ROBOT = "odt:context_length=20,eval_context_length=20"
+ROBOTS_STEPS_UP: tuple[Pair, ...] = tuple(
+    (words, with_signs(f"ewa-vq-odt:{form}"), LONG_ON_THE_ROBOT, "ODT with K=20")
+    for words, form in (
+        ("the ledger", LEDGER),
+        ("the ledger, credit above a baseline", f"{LEDGER},credit=advantage"),
+        ("the ledger, accounts of 4 kinds of state", f"{LEDGER},state_codes=4"),
+    )
+)
+SUMMARY = (
+    ("`beta_per=token` rather than `head`", TOKEN, None),
+    ("`soft_codes=3` (box actions)", f"{HEAD},soft_codes=3", SOFT),
+    ("β per head beside the ledger", None, f"ledger_input=state,{HEAD}"),
+    ("`ledger_input=token` rather than `state`", None, "ledger_input=token,beta=0"),
+    ("`read=now`", f"{HEAD},read=now", None),
+    ("`codebook=hierarchical` (box actions)", f"{HEAD},codebook=hierarchical,num_codes=None", None),
+    ("`state_codes=4`", f"{HEAD},state_codes=4", f"{LEDGER},state_codes=4"),
+    ("`account_scope=window`", f"{HEAD},account_scope=window", None),
+    ("`normalised`", f"{HEAD},normalised=True", f"{LEDGER},normalised=True"),
+    ("`credit=advantage`", f"{HEAD},credit=advantage", f"{LEDGER},credit=advantage"),
+)
+"""Options in words, as a change of β per head, and as a change of the ledger."""
 
 
 def returns(evidence: Evidence, task: str, method: str) -> dict[int, float]:
@@ -56,6 +92,11 @@ def surprise(evidence: Evidence, task: str, method: str) -> dict[int, float]:
     return {run.seed: float(run.lines[-1]["training/nll"]) for run in evidence.of(task, method)}
 
 
+def digits_of(task: str) -> int:
+    """Decimals of its returns on a page."""
+    return 0 if (find_task(task).expert_return or 0) > 1000 else 1
+
+
 def table(
     evidence: Evidence,
     task_name: str,
@@ -71,7 +112,7 @@ def table(
     task = find_task(task_name)
     assert task.random_return is not None
     assert task.expert_return is not None
-    digits = 0 if task.expert_return > 1000 else 1
+    digits = digits_of(task_name)
     head = ["policy", "seeds", "return [95%]", "score", f"against {forms.get(baseline, baseline)} [95%]",
             "sampled [95%]", "NLL", "update", "step"]  # fmt: skip
     rows = []
@@ -104,22 +145,23 @@ def by_samples(drawn: list[float], seeds: int, digits: int) -> str:
     return written(mean_interval(drawn), digits) + ("" if len(drawn) == seeds else f" ({len(drawn)} seeds)")
 
 
-def steps_up(evidence: Evidence, folder: Path) -> str:
-    """Each form above the one before it: by the mean action, by samples, and in what it knows of the data's actions."""
+def steps_up(evidence: Evidence, folder: Path, pairs: Sequence[Pair] = STEPS_UP) -> str:
+    """Forms above others: by the mean action, by samples, and in what they know of the data's actions."""
     task = evidence.tasks[0]
+    digits = digits_of(task)
     lines = [
         "| | above | return [95%] | by sampled actions [95%] | NLL, lower is better [95%] |",
         "|---|---|---:|---:|---:|",
     ]
-    for words, method, other, beside in STEPS_UP:
+    for words, method, other, beside in pairs:
         if not (returns(evidence, task, method) and returns(evidence, task, other)):
             continue
         found = (
-            (difference(returns(evidence, task, method), returns(evidence, task, other)), 1),
-            (difference(sampled(folder, method), sampled(folder, other)), 1),
+            (difference(returns(evidence, task, method), returns(evidence, task, other)), digits),
+            (difference(sampled(folder, method), sampled(folder, other)), digits),
             (difference(surprise(evidence, task, method), surprise(evidence, task, other)), 2),
         )
-        columns = ("" if gap is None else written(gap, digits, signed=True) for gap, digits in found)
+        columns = ("" if gap is None else written(gap, places, signed=True) for gap, places in found)
         lines.append(f"| {words} | {beside} | {' | '.join(columns)} |")
     return "\n".join(lines)
 
@@ -169,37 +211,85 @@ def on_the_arm(folder: Path) -> Evidence:
     return joined(folder, "arm", "options")
 
 
+def on_the_bandit(folder: Path) -> Evidence:
+    """drifting-bandit: the forms and the options."""
+    return joined(folder, "bandit", "bandit-options")
+
+
+def on_the_robot(folder: Path) -> Evidence:
+    """broken-halfcheetah: the forms and the options."""
+    return joined(folder, "broken", "broken-options")
+
+
 def main_table(folder: Path) -> str:
     """Of hidden-arm."""
     evidence = on_the_arm(folder)
     return table(evidence, evidence.tasks[0], folder / "arm", MAIN, "odt", costs(folder))
 
 
-def option_tables(evidence: Evidence, folder: Path) -> list[str]:
-    """Options beside the forms that they change."""
+def option_tables(
+    evidence: Evidence,
+    folder: Path,
+    options: Mapping[str, str],
+    costs: Mapping[str, Mapping[str, float]],
+    named: Callable[[str], str] = str,
+) -> list[str]:
+    """Options beside the forms that they change; `named` is what the task calls a form."""
     parts, task = [], evidence.tasks[0]
     for words, baseline, begin in (
         ("Options of the bias", f"ewa-vq-odt:{HEAD}", "β"),
         ("Options of the ledger", f"ewa-vq-odt:{LEDGER}", "the ledger"),
     ):
-        forms = {baseline: MAIN[baseline]} | {key: text for key, text in OPTIONS.items() if text.startswith(begin)}
-        parts += [f"### {words}, on {task}", table(evidence, task, folder, forms, baseline, costs(folder.parent))]
+        changed = {key: text for key, text in options.items() if text.startswith(begin)}
+        forms = {named(baseline): MAIN[baseline]} | changed
+        parts += [f"### {words}, on {task}", table(evidence, task, folder, forms, named(baseline), costs)]
     return parts
+
+
+def options_summary(folder: Path) -> str:
+    """What each option adds to the form that it changes, task by task; where the interval is above zero, bold."""
+    studies = ((on_the_arm(folder), str), (on_the_bandit(folder), str), (on_the_robot(folder), with_signs))
+    tasks = [evidence.tasks[0] for evidence, _ in studies]
+    forms = ("β per head", "the ledger")
+    head = ["option", *(f"{form}, `{task}`" for task in tasks for form in forms)]
+    lines = [head, ["---", *["---:"] * (len(head) - 1)]]
+    for words, *changed in SUMMARY:
+        cells = []
+        for evidence, named in studies:
+            for form, baseline in zip(changed, (HEAD, LEDGER), strict=True):
+                cells.append(
+                    ""
+                    if form is None
+                    else _gain(evidence, named(f"ewa-vq-odt:{form}"), named(f"ewa-vq-odt:{baseline}"))
+                )
+        lines.append([words, *cells])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _gain(evidence: Evidence, method: str, baseline: str) -> str:
+    task = evidence.tasks[0]
+    found = difference(returns(evidence, task, method), returns(evidence, task, baseline))
+    if found is None:
+        return ""
+    text = written(found, digits_of(task), signed=True)
+    return f"**{text}**" if found.low > 0 else text
 
 
 def tables(folder: Path) -> str:
     """Of every study."""
-    arm, bandit = on_the_arm(folder), joined(folder, "bandit", "bandit-options")
+    arm, bandit, robot, paid = on_the_arm(folder), on_the_bandit(folder), on_the_robot(folder), costs(folder)
     parts = ["### hidden-arm", main_table(folder), steps_up(arm, folder / "arm")]
     parts += ["### What the policies know of the hidden cell", knowledge(folder)]
-    parts += option_tables(arm, folder / "options")
+    parts += option_tables(arm, folder / "options", OPTIONS, paid)
     forms = {**MAIN, **CANONICAL}
-    parts += ["### drifting-bandit", table(bandit, bandit.tasks[0], folder / "bandit", forms, "odt", costs(folder))]
-    parts += [steps_up(bandit, folder / "bandit"), *option_tables(bandit, folder / "bandit-options")]
-    for name, forms in (("broken", BROKEN), ("observed", OBSERVED)):
-        evidence = read_study(folder / name)
-        for task in evidence.tasks:
-            parts += [f"### {task}", table(evidence, task, folder / name, forms, "odt", {})]
+    parts += ["### drifting-bandit", table(bandit, bandit.tasks[0], folder / "bandit", forms, "odt", paid)]
+    parts += [steps_up(bandit, folder / "bandit"), *option_tables(bandit, folder / "bandit-options", OPTIONS, paid)]
+    parts += [f"### {robot.tasks[0]}", table(robot, robot.tasks[0], folder / "broken", BROKEN, "odt", {})]
+    parts += [steps_up(robot, folder / "broken", ROBOTS_STEPS_UP)]
+    parts += option_tables(robot, folder / "broken-options", BROKEN_OPTIONS, {}, with_signs)
+    observed = joined(folder, "observed", "observed-options")
+    for task in observed.tasks:
+        parts += [f"### {task}", table(observed, task, folder / "observed", OBSERVED, "odt", {})]
     return "\n\n".join(parts)
 
 
