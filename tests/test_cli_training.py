@@ -15,7 +15,10 @@ import pytest
 from mental_accounts.cli import main
 from mental_accounts.commands.training import starting_point
 from mental_accounts.data.tasks import imported_path
+from mental_accounts.learning import environments
+from mental_accounts.learning.evaluation import play_subject, read_subject
 from mental_accounts.learning.run_folder import RunFolder
+from mental_accounts.learning.view import SilentView
 from tests.learning.conftest import aim_data
 from tests.learning.tiny_env import ENV_ID
 
@@ -34,6 +37,37 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     aim_data(20).save(imported_path("aim"))
+
+
+def test_evaluate_tells_how_far_it_is_and_what_it_does_without(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    assert main(["train", *SMALL, "--run", "one"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(environments, "useful_workers", lambda *_: 1)
+    monkeypatch.setattr(environments, "usable_cores", lambda: 2)
+    monkeypatch.setattr(environments.torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(environments.cloudpickle, "dumps", lambda spec: (_ for _ in ()).throw(TypeError("a lock")))
+    assert main(["evaluate", "one", "--episodes", "3", "--json"]) == 0
+    said = capsys.readouterr()
+    assert "a lock" in said.err
+    assert "stepped in this one" in said.err
+    assert len(json.loads(said.out)["returns"]) == 3
+
+    view = CountingView()
+    subject = read_subject(Path("one"), None, None, "cpu")
+    played = play_subject(subject, 2, view=view)
+    assert view.advanced == max(map(len, played)) <= view.total
+
+
+class CountingView(SilentView):
+    total = advanced = 0
+
+    def stage(self, text: str, total: int, done: int = 0) -> None:
+        self.total = total
+
+    def advance(self) -> None:
+        self.advanced += 1
 
 
 def test_train_evaluate_and_a_second_run_from_its_config(tmp_path: Path, capsys: Captured) -> None:

@@ -106,7 +106,8 @@ class Evaluate:
         if self.video is not None:
             check_video(self.video)
         subject = read_subject(self.subject, self.env_id, self.target_return, self.device)
-        result, first = evaluate_policy(subject, self.episodes, self.seed, sample=self.sample)
+        view = make_view(Console(stderr=True))
+        result, first = evaluate_policy(subject, self.episodes, self.seed, sample=self.sample, view=view)
         if self.as_json:
             print(json.dumps(result))
         else:

@@ -3,17 +3,20 @@
 import importlib.util
 import os
 import sys
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mental_accounts.learning.environments import PACES, Environments
-from mental_accounts.learning.preparation import choose_device, make_environment
+from mental_accounts.learning.preparation import choose_device, longest_episode, make_environment
 from mental_accounts.learning.rollout import Episode, play
 from mental_accounts.learning.run_folder import RunError, RunFolder
 from mental_accounts.learning.seeds import derive
+from mental_accounts.learning.view import SilentView, View
 from mental_accounts.policy import Actor, DecisionTransformer
 from mental_accounts.spaces import action_spec_of, state_dim_of
 
@@ -69,17 +72,17 @@ def read_subject(path: Path, env_id: str | None, target_return: float | None, de
     return Subject(policy, env_id, target_return, scale)
 
 
-def play_subject(subject: Subject, episodes: int, seed: int = 0, *, sample: bool = False) -> list[Episode]:
+def play_subject(
+    subject: Subject, episodes: int, seed: int = 0, *, sample: bool = False, view: View | None = None
+) -> list[Episode]:
     """So many whole episodes, played in parallel. Everything random follows from `seed`."""
     if episodes < 1:
         raise RunError(f"episodes must be at least 1, got {episodes}")
-    pace = PACES[subject.policy.device.type]
-    environments = Environments(lambda: make_environment(subject.env_id), episodes, None, pace=pace)
-    try:
-        actor = Actor(subject.policy, episodes, sample=sample)
-        return play(actor, environments, subject.target_return, derive(seed, "evaluate"))
-    finally:
-        environments.close()
+    make, pace = partial(make_environment, subject.env_id), PACES[subject.policy.device.type]
+    with view or SilentView() as shown, closing(Environments(make, episodes, None, shown.say, pace)) as environments:
+        actor = Actor(subject.policy, episodes, sample=sample, say=shown.say)
+        shown.stage(f"playing, episodes: {episodes}", longest_episode(next(iter(environments.envs.values()))))
+        return play(actor, environments, subject.target_return, derive(seed, "evaluate"), on_step=shown.advance)
 
 
 def environment_seed(seed: int, place: int) -> int:
@@ -88,10 +91,10 @@ def environment_seed(seed: int, place: int) -> int:
 
 
 def evaluate_policy(
-    subject: Subject, episodes: int, seed: int = 0, *, sample: bool = False
+    subject: Subject, episodes: int, seed: int = 0, *, sample: bool = False, view: View | None = None
 ) -> tuple[dict[str, Any], Episode]:
     """Returns and lengths of so many episodes; and the first of them."""
-    played = play_subject(subject, episodes, seed, sample=sample)
+    played = play_subject(subject, episodes, seed, sample=sample, view=view)
     returns, lengths = np.array([episode.total for episode in played]), np.array([len(episode) for episode in played])
     result: dict[str, Any] = {
         "return_mean": float(returns.mean()),

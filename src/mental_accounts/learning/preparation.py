@@ -84,7 +84,7 @@ def prepare(config: TrainConfig, start: Path | None = None) -> Preparation:
         raise RunError(f"the data of {config.task} do not say which environment they belong to; give --env-id")
     env = make_environment(env_id)
     state_dim, action = state_dim_of(env.observation_space), action_spec_of(env.action_space)
-    longest = (env.spec.max_episode_steps if env.spec is not None else None) or DEFAULT_LONGEST
+    longest = longest_episode(env)
     env.close()
     if data is None:
         data = _random_data(config, env_id, start)
@@ -100,6 +100,11 @@ def prepare(config: TrainConfig, start: Path | None = None) -> Preparation:
     shared = {name: getattr(model, name) for name in model.__dataclass_fields__}
     policy = PolicyConfig(**shared, state_dim=state_dim, action=action, method=config.method)
     return Preparation(env_id, policy, data, task, longest)
+
+
+def longest_episode(env: Environment) -> int:
+    """The most steps of an episode, as far as the environment says."""
+    return (env.spec.max_episode_steps if env.spec is not None else None) or DEFAULT_LONGEST
 
 
 def _random_data(config: TrainConfig, env_id: str, start: Path | None) -> Trajectories:
