@@ -92,7 +92,10 @@ def test_the_public_names() -> None:
 
 
 def test_importing_is_light_and_silent() -> None:
-    heavy = ("scipy.cluster", "gymnasium", "matplotlib")
-    code = f"import sys, mental_accounts; print([name for name in {heavy} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    for module, heavy in (
+        ("mental_accounts", ("scipy.cluster", "gymnasium", "matplotlib")),
+        ("mental_accounts.cli", ("scipy.cluster", "scipy.stats", "matplotlib")),
+    ):
+        code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
+        done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == "[]", module

@@ -3,9 +3,9 @@
     python whose.py [--task walker2d-medium-replay] [--json FILE]
 
 Replay data are made by policies of every quality, one after the other. A network of one hidden layer is fitted on 70%
-of the trajectories to name the policy that acts: from the state it acts on, from its balances before it acts, from
-both, and from the last 20 steps. On the other trajectories: how often it is right, and the bits that it knows of the
-policy, a lower bound on what it is told.
+of the trajectories to name the policy that acts, from what is known before it does: state, return-to-go and time; the
+last five steps or twenty; each of these with balances and without. On the other trajectories: how often it is right,
+and the bits that it knows of the policy, a lower bound on what it is told.
 """
 
 import argparse
@@ -27,7 +27,8 @@ from mental_accounts.policy import DecisionTransformer
 from mental_accounts.presets import PRESETS
 from mental_accounts.study.plan import Arm, with_changes
 
-STEPS = 20
+CONTEXTS = (1, 5, 20)
+"""Steps: the state alone; what is played with on walker2d; what is learned from."""
 FIRST_STEP = 40
 """Of those that are asked about: balances have filled by then."""
 WINDOWS = {"fitted": 60_000, "asked": 20_000}
@@ -41,7 +42,7 @@ def main() -> None:
     asked = arguments.parse_args()
     found = measure(asked.task)
     for what, (right, bits) in found["told"].items():
-        print(f"{what:20} right in {100 * right:.0f}%, {bits:.2f} of {found['bits']:.2f} bits")
+        print(f"{what:22} right in {100 * right:.0f}%, {bits:.2f} of {found['bits']:.2f} bits")
     if asked.json is not None:
         asked.json.write_text(
             json.dumps({"command": sys.argv, **surroundings(), "task": asked.task, **found}, indent=1) + "\n"
@@ -83,7 +84,7 @@ def measure(task: str) -> dict[str, object]:
 def makers_of(data: Trajectories, task: str) -> Tensor:
     """The number of the policy that made each trajectory, (trajectories,): the store has them one after the other."""
     shares = recipe_of(*task.split("-", 1)).shares
-    ends = torch.tensor([share.weight for share in shares]).cumsum(0) * data.steps
+    ends = torch.tensor([share.weight for share in shares]).cumsum(0) * data.info["size"]
     begins = data.lengths.cumsum(0) - data.lengths
     return torch.bucketize(begins.float() + 1, ends).clamp(max=len(shares) - 1)
 
@@ -93,20 +94,19 @@ def told(
 ) -> tuple[dict[str, Tensor], Tensor]:
     """What is known before the last action of each window, (windows, size) each, and who takes it, (windows,)."""
     store.annotate_by(policy.accounts, policy.actions.to_unit, ledgers=True)
-    seen = WindowSampler(store, windows, STEPS, torch.Generator().manual_seed(1))()
+    longest = max(CONTEXTS)
+    seen = WindowSampler(store, windows, longest, torch.Generator().manual_seed(1))()
     store.rewards.copy_(torch.repeat_interleave(makers, store.lengths))  # drawn once more, windows tell their makers
-    who = WindowSampler(store, windows, STEPS, torch.Generator().manual_seed(1))().rewards[:, -1].long()
+    who = WindowSampler(store, windows, longest, torch.Generator().manual_seed(1))().rewards[:, -1].long()
     kept = seen.mask.all(dim=1) & (seen.timesteps[:, -1] >= FIRST_STEP)
     now = torch.cat([seen.observations[:, -1], seen.returns_to_go[:, -1:], seen.timesteps[:, -1:]], dim=1)
     balances = seen.ledgers[:, -1]
-    steps = torch.cat([now, seen.observations[:, :-1].flatten(1), seen.actions[:, :-1].flatten(1)], dim=1)
-    known = {
-        "the state": now,
-        "balances": balances,
-        "state and balances": torch.cat([now, balances], dim=1),
-        "20 steps": steps,
-        "20 steps and balances": torch.cat([steps, balances], dim=1),
-    }
+    known = {"balances": balances}
+    for steps in CONTEXTS:
+        before = [values[:, longest - steps : -1].flatten(1) for values in (seen.observations, seen.actions)]
+        name = f"{steps} steps" if steps > 1 else "the state"
+        known[name] = torch.cat([now, *before], dim=1)
+        known[f"{name} and balances"] = torch.cat([now, *before, balances], dim=1)
     return {what: values[kept] for what, values in known.items()}, who[kept]
 
 
