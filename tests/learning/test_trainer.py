@@ -131,7 +131,7 @@ def test_killed_and_resumed_ends_the_same(aim: TrainConfig, method: str, tmp_pat
             break
         # Until something new is on disk, then on to a random moment: so that every attempt gets somewhere.
         seen = sorted((tmp_path / "killed").glob("checkpoint/*/state.json"))
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 200
         while time.monotonic() < deadline and process.poll() is None:
             if sorted((tmp_path / "killed").glob("checkpoint/*/state.json")) != seen:
                 break

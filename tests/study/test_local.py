@@ -61,28 +61,28 @@ def test_an_interrupted_comparison_goes_on_without_repeating(aim: TrainConfig, t
     small = ["pretrain_iterations=1", "updates_per_pretrain_iteration=60", "online_iterations=3"]
     small += ["updates_per_iteration=20", "eval_every=1", "eval_episodes=2", "hidden=16", "layers=1", "heads=1"]
     small += ["context_length=4", "device=cpu", "precision=float32", "batch_size=16", "pretrain_eval_every=1"]
-    command = [sys.executable, "-m", "mental_accounts", "compare", "--task", "imported/aim", "--seeds", "3"]
+    command = [sys.executable, "-m", "mental_accounts", "compare", "--task", "imported/aim", "--seeds", "2"]
     command += ["--workers", "1", "--out", str(out), "--set", *small]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 50
+    until = time.monotonic() + 200
     while not list(out.glob("runs/*/*/*/summary.json")):
         assert time.monotonic() < until
         assert process.poll() is None, process.communicate()
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=200)
     assert process.returncode == 130
     assert "go on with:" in errors
     finished = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*/*/summary.json")}
-    assert 1 <= len(finished) < 6
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert 1 <= len(finished) < 4
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert f"{len(finished)} finished before" in done.stdout
-    assert len(list(out.glob("runs/*/*/*/summary.json"))) == 6
+    assert len(list(out.glob("runs/*/*/*/summary.json"))) == 4
     assert all(path.stat().st_mtime_ns == when for path, when in finished.items())
     assert (out / "report.html").is_file()
     assert done.stdout.strip().splitlines()[-1].startswith("report: ")
-    again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    again = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert again.returncode == 0
     assert "begins" not in again.stdout
 
@@ -104,14 +104,14 @@ def test_a_study_that_is_told_to_end_leaves_checkpoints(aim: TrainConfig, tmp_pa
     command += ["--methods", "odt", "--out", str(out), "--set", "hidden=16", "layers=1", "heads=1", "device=cpu"]
     command += ["updates_per_pretrain_iteration=100000", "pretrain_iterations=1", "checkpoint_seconds=1000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    until = time.monotonic() + 40
+    until = time.monotonic() + 200
     while not list(out.glob("runs/*/*/*/task.json")):  # it is under way
         assert time.monotonic() < until
         assert process.poll() is None, process.communicate()
         time.sleep(0.1)
     time.sleep(1.0)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=200)
     assert process.returncode == 128 + number
     assert "go on with:" in errors
     assert list(out.glob("runs/*/*/*/checkpoint/*/state.json"))
