@@ -32,6 +32,7 @@ OPTIONS = {
     f"ewa-vq-odt:{SOFT}": "the ledger, soft routing to 3 codes",
     f"ewa-vq-odt:{LEDGER},credit=advantage": "the ledger, credit above a baseline",
 }
+LONG_ON_THE_ROBOT = "odt:context_length=20,eval_context_length=20"
 SIGNS = "bins=2,num_codes=64"
 """On the robot: a code for each way to push six joints forth or back."""
 
@@ -48,7 +49,7 @@ BROKEN = {
     f"ewa-vq-odt:{SIGNS},{HEAD}": "β learned per head",
     f"ewa-vq-odt:{SIGNS},{LEDGER}": "the ledger as input, no bias",
     f"ewa-vq-odt:{SIGNS},{LEDGER},credit=advantage": "the ledger, credit above a baseline",
-    "odt:context_length=20,eval_context_length=20": "ODT, K=20: no accounts",
+    LONG_ON_THE_ROBOT: "ODT, K=20: no accounts",
 }
 BROKEN_OPTIONS = {with_signs(form): words for form, words in OPTIONS.items()} | {
     f"ewa-vq-odt:{SIGNS},{LEDGER},state_codes=4": "the ledger, accounts of 4 kinds of state",

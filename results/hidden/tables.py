@@ -13,6 +13,7 @@ from forms import (
     HEAD,
     LEDGER,
     LONG,
+    LONG_ON_THE_ROBOT,
     MAIN,
     OBSERVED,
     OPTIONS,
@@ -39,7 +40,6 @@ STEPS_UP: tuple[Pair, ...] = (
     ("the ledger, softly routed", f"ewa-vq-odt:{SOFT}", f"ewa-vq-odt:{LEDGER}", "the ledger"),
     ("the ledger, softly routed", f"ewa-vq-odt:{SOFT}", f"ewa-vq-odt:{TOKEN}", "β by a map of the token"),
 )
-LONG_ON_THE_ROBOT = "odt:context_length=20,eval_context_length=20"
 ROBOTS_STEPS_UP: tuple[Pair, ...] = tuple(
     (words, with_signs(f"ewa-vq-odt:{form}"), LONG_ON_THE_ROBOT, "ODT with K=20")
     for words, form in (
@@ -254,21 +254,15 @@ def options_summary(folder: Path) -> str:
     head = ["option", *(f"{form}, `{task}`" for task in tasks for form in forms)]
     lines = [head, ["---", *["---:"] * (len(head) - 1)]]
     for words, *changed in SUMMARY:
-        cells = []
-        for evidence, named in studies:
-            for form, baseline in zip(changed, (HEAD, LEDGER), strict=True):
-                cells.append(
-                    ""
-                    if form is None
-                    else _gain(evidence, named(f"ewa-vq-odt:{form}"), named(f"ewa-vq-odt:{baseline}"))
-                )
-        lines.append([words, *cells])
+        pairs = list(zip(changed, (HEAD, LEDGER), strict=True))
+        lines.append([words, *(_gain(evidence, named, *pair) for evidence, named in studies for pair in pairs)])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _gain(evidence: Evidence, method: str, baseline: str) -> str:
+def _gain(evidence: Evidence, named: Callable[[str], str], form: str | None, baseline: str) -> str:
     task = evidence.tasks[0]
-    found = difference(returns(evidence, task, method), returns(evidence, task, baseline))
+    ours, theirs = (returns(evidence, task, named(f"ewa-vq-odt:{what}")) for what in (form, baseline))
+    found = difference(ours, theirs)
     if found is None:
         return ""
     text = written(found, digits_of(task), signed=True)

@@ -13,6 +13,7 @@ import json
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from forms import LEDGER
@@ -49,7 +50,7 @@ def main() -> None:
         )
 
 
-def measure(task: str) -> dict[str, object]:
+def measure(task: str) -> dict[str, Any]:
     """Shares of right answers and bits, by what is told."""
     torch.manual_seed(0)
     arm = Arm.parse(f"ewa-vq-odt:{LEDGER}")
