@@ -61,8 +61,8 @@ def test_an_interrupted_comparison_goes_on_without_repeating(aim: TrainConfig, t
     small = ["pretrain_iterations=1", "updates_per_pretrain_iteration=60", "online_iterations=3"]
     small += ["updates_per_iteration=20", "eval_every=1", "eval_episodes=2", "hidden=16", "layers=1", "heads=1"]
     small += ["context_length=4", "device=cpu", "precision=float32", "batch_size=16", "pretrain_eval_every=1"]
-    command = [sys.executable, "-m", "mental_accounts", "compare", "--task", "imported/aim", "--seeds", "1"]
-    command += ["--workers", "1", "--out", str(out), "--set", *small]
+    command = [sys.executable, "-m", "mental_accounts", "compare", "--task", "imported/aim", "--seeds", "3"]
+    command += ["--methods", "odt", "--workers", "1", "--out", str(out), "--set", *small]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until = time.monotonic() + 200
     while not list(out.glob("runs/*/*/*/summary.json")):
@@ -74,11 +74,11 @@ def test_an_interrupted_comparison_goes_on_without_repeating(aim: TrainConfig, t
     assert process.returncode == 130
     assert "go on with:" in errors
     finished = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*/*/summary.json")}
-    assert len(finished) == 1
+    assert 1 <= len(finished) < 3
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    assert "1 finished before" in done.stdout
-    assert len(list(out.glob("runs/*/*/*/summary.json"))) == 2
+    assert f"{len(finished)} finished before" in done.stdout
+    assert len(list(out.glob("runs/*/*/*/summary.json"))) == 3
     assert all(path.stat().st_mtime_ns == when for path, when in finished.items())
     assert (out / "report.html").is_file()
     assert done.stdout.strip().splitlines()[-1].startswith("report: ")
