@@ -1,21 +1,24 @@
-"""What each form costs: an update and a step, at the sizes of preset `hidden`, all forms interleaved.
+"""What each form costs: an update and a step, at the sizes of a task's study, all forms interleaved.
 
-python cost.py [--device cuda] [--rounds 8] [--json FILE]
+python cost.py [hidden-arm | broken-halfcheetah | hopper-medium] [--device cuda] [--rounds 8] [--json FILE]
 """
 
 import argparse
 import json
+import math
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from forms import MAIN, OPTIONS, PAPERS
+from forms import BROKEN, BROKEN_OPTIONS, MAIN, OBSERVED, OPTIONS, PAPERS, ROBOTS
 
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.tasks import load_task
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.learning.capture import RepeatedUpdate
@@ -27,13 +30,32 @@ from mental_accounts.presets import PRESETS
 from mental_accounts.study.plan import Arm, with_changes
 
 ENVIRONMENTS = 10
+DATA_STEPS = 20_000
+ROUND_SECONDS = 0.3
+"""About what a form's updates, or steps, of one round take."""
 
 
-def make(label: str, device: str) -> tuple[Callable[[], object], Callable[[], object]]:
+@dataclass(frozen=True)
+class Study:
+    """The settings that a task's runs have in common, and its forms."""
+
+    preset: TrainConfig
+    settings: Mapping[str, Any]
+    forms: Mapping[str, str]
+
+
+STUDIES = {
+    "hidden-arm": Study(PRESETS["hidden"], PAPERS, {**MAIN, **OPTIONS}),
+    "broken-halfcheetah": Study(PRESETS["hidden"], ROBOTS, {**BROKEN, **BROKEN_OPTIONS}),
+    "hopper-medium": Study(PRESETS["converged"], {}, OBSERVED),
+}
+
+
+def make(task: str, label: str, device: str) -> tuple[Callable[[], object], Callable[[], object]]:
     """A function that makes an update, and one that makes a step in all environments."""
-    arm = Arm.parse(label)
-    changes: dict[str, Any] = {"task": "hidden-arm", "method": arm.method, "device": device, "data_steps": 20_000}
-    config = with_changes(PRESETS["hidden"], {**PAPERS, **arm.changes, **changes})
+    arm, study = Arm.parse(label), STUDIES[task]
+    changes: dict[str, Any] = {"task": task, "method": arm.method, "device": device, "data_steps": DATA_STEPS}
+    config = with_changes(study.preset, {**study.settings, **arm.changes, **changes})
     prepared = prepare(config, Path("none"))
     policy = DecisionTransformer(prepared.policy)
     data = prepared.data
@@ -50,7 +72,7 @@ def make(label: str, device: str) -> tuple[Callable[[], object], Callable[[], ob
     actor = Actor(policy, ENVIRONMENTS, sample=False, precision=config.precision)
     actor.begin(40.0, 0)
     seen, paid, over = (
-        np.zeros((ENVIRONMENTS, 2), np.float32),
+        np.zeros((ENVIRONMENTS, data.observations.shape[1]), np.float32),
         np.ones(ENVIRONMENTS, np.float32),
         np.zeros(ENVIRONMENTS, bool),
     )
@@ -78,14 +100,16 @@ def timed(function: Callable[[], object], times: int, device: str) -> float:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("task", nargs="?", default="hidden-arm", choices=STUDIES)
     arguments.add_argument("--device", default="cpu")
     arguments.add_argument("--rounds", type=int, default=8)
     arguments.add_argument("--json", type=Path)
     asked = arguments.parse_args()
-    load_task("hidden-arm", 20_000)
-    forms = {**MAIN, **OPTIONS}
-    made = {label: make(label, asked.device) for label in forms}
-    times = {"update": 100, "step": 100} if asked.device == "cuda" else {"update": 5, "step": 20}
+    load_task(asked.task, DATA_STEPS)
+    forms = STUDIES[asked.task].forms
+    made = {label: make(asked.task, label, asked.device) for label in forms}
+    usual = dict(zip(("update", "step"), made["odt"], strict=True))
+    times = {what: math.ceil(1e3 * ROUND_SECONDS / timed(one, 3, asked.device)) for what, one in usual.items()}
     rounds: dict[str, dict[str, list[float]]] = {label: {"update": [], "step": []} for label in forms}
     for _ in range(asked.rounds):
         for label, (update, step) in made.items():
@@ -101,7 +125,7 @@ def main() -> None:
         print(f"{forms[label]:50} {row['update_ms']:7.2f} ms ×{row['update_ratio']:.3f}"
               f"   step {row['step_ms']:6.2f} ms ×{row['step_ratio']:.3f}")  # fmt: skip
     if asked.json is not None:
-        record = {"command": sys.argv, **surroundings(), "device": asked.device, "forms": found}
+        record = {"command": sys.argv, **surroundings(), "task": asked.task, "device": asked.device, "forms": found}
         asked.json.write_text(json.dumps(record, indent=1) + "\n")
 
 

@@ -43,6 +43,8 @@ def with_signs(form: str) -> str:
     return form if "hierarchical" in changes else f"{method}:{SIGNS}{',' * bool(changes)}{changes}"
 
 
+ROBOTS = PAPERS | {"model.hidden": 128, "model.accounts.reward_transform": "standardised"}
+"""What the studies of the robot set, of what makes a difference to the time of an update."""
 BROKEN = {
     "odt": "ODT, K=5: no accounts",
     f"ewa-vq-odt:{SIGNS}": "the paper's bias, 64 codes",
@@ -52,12 +54,14 @@ BROKEN = {
     LONG_ON_THE_ROBOT: "ODT, K=20: no accounts",
 }
 BROKEN_OPTIONS = {with_signs(form): words for form, words in OPTIONS.items()} | {
+    f"ewa-vq-odt:{SIGNS},{HEAD},read=now": "β per head, accounts read `now`",
     f"ewa-vq-odt:{SIGNS},{LEDGER},state_codes=4": "the ledger, accounts of 4 kinds of state",
 }
 OBSERVED = {
     "odt": "ODT, K=20: no accounts",
     f"ewa-vq-odt:{HEAD}": "β learned per head",
     f"ewa-vq-odt:{LEDGER}": "the ledger as input, no bias",
+    f"ewa-vq-odt:{HEAD},read=now": "β per head, accounts read `now`",
     **OPTIONS,
 }
 """On the paper's tasks."""

@@ -24,7 +24,7 @@ from forms import (
 
 from mental_accounts.data.tasks import find_task
 from mental_accounts.evidence.runs import Evidence, read_study
-from mental_accounts.evidence.statistics import Interval, difference_interval, mean_interval
+from mental_accounts.evidence.statistics import Interval, difference_interval, holm, mean_interval, paired_p_value
 
 BEGIN, END = "<!-- tables: made by results/make_readme.py -->", "<!-- end of tables -->"
 ORACLE = 84.0
@@ -68,10 +68,22 @@ def returns(evidence: Evidence, task: str, method: str) -> dict[int, float]:
     return {run.seed: float(run.summary["last_return"]) for run in evidence.of(task, method)}
 
 
+def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> tuple[list[float], list[float]]:
+    """What runs of the same seeds have."""
+    seeds = sorted(ours.keys() & theirs.keys())
+    return [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
+
+
 def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval | None:
     """Between runs of the same seed; None where there are none."""
-    seeds = sorted(ours.keys() & theirs.keys())
-    return difference_interval([ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]) if seeds else None
+    one, other = paired(ours, theirs)
+    return difference_interval(one, other) if one else None
+
+
+def tests(compared: Sequence[tuple[Mapping[int, float], Mapping[int, float]]]) -> list[str]:
+    """Of each difference, the p of a sign-flip test, and after Holm's correction over all of them."""
+    found = [paired_p_value(*paired(*pair)) for pair in compared]
+    return [f"{p:.3f}, {corrected:.2f}" for p, corrected in zip(found, holm(found), strict=True)]
 
 
 def written(found: Interval, digits: int, *, signed: bool = False) -> str:
@@ -104,31 +116,37 @@ def table(
     forms: Mapping[str, str],
     baseline: str,
     costs: Mapping[str, Mapping[str, float]],
+    *,
+    tested: bool = True,
 ) -> str:
     """A row a form: return, score, difference from the baseline, return by samples, surprise, costs beside ODT's.
 
-    Columns that no row fills are left out.
+    Columns that no row fills are left out. `tested`: with a column of tests.
     """
     task = find_task(task_name)
     assert task.random_return is not None
     assert task.expert_return is not None
     digits = digits_of(task_name)
     head = ["policy", "seeds", "return [95%]", "score", f"against {forms.get(baseline, baseline)} [95%]",
-            "sampled [95%]", "NLL", "update", "step"]  # fmt: skip
+            "p, Holm", "sampled [95%]", "NLL", "update", "step"]  # fmt: skip
+    found_returns = {method: returns(evidence, task_name, method) for method in forms}
+    others = [method for method, values in found_returns.items() if values and method != baseline]
+    beside = [(found_returns[method], found_returns[baseline]) for method in others]
+    p_values = dict(zip(others, tests(beside), strict=True)) if tested else {}
     rows = []
     for method, words in forms.items():
-        values = returns(evidence, task_name, method)
+        values = found_returns[method]
         if not values:
             continue
         found = mean_interval(list(values.values()))
         score = 100 * (found.estimate - task.random_return) / (task.expert_return - task.random_return)
-        gap = None if method == baseline else difference(values, returns(evidence, task_name, baseline))
+        gap = None if method == baseline else difference(values, found_returns[baseline])
         drawn = list(sampled(folder, method).values())
         nats = np.mean(list(surprise(evidence, task_name, method).values()))
         cost = costs.get(method)
         rows.append([
             words, str(len(values)), written(found, digits), f"{score:.0f}".replace("-", "−"),
-            "" if gap is None else written(gap, digits, signed=True),
+            "" if gap is None else written(gap, digits, signed=True), p_values.get(method, ""),
             by_samples(drawn, len(values), digits), f"{nats:.2f}".replace("-", "−"),
             *("" if cost is None else f"×{cost[what]:.2f}" for what in ("update_ratio", "step_ratio")),
         ])  # fmt: skip
@@ -221,10 +239,10 @@ def on_the_robot(folder: Path) -> Evidence:
     return joined(folder, "broken", "broken-options")
 
 
-def main_table(folder: Path) -> str:
+def main_table(folder: Path, *, tested: bool = False) -> str:
     """Of hidden-arm."""
     evidence = on_the_arm(folder)
-    return table(evidence, evidence.tasks[0], folder / "arm", MAIN, "odt", costs(folder))
+    return table(evidence, evidence.tasks[0], folder / "arm", MAIN, "odt", costs(folder), tested=tested)
 
 
 def option_tables(
@@ -272,7 +290,7 @@ def _gain(evidence: Evidence, named: Callable[[str], str], form: str | None, bas
 def tables(folder: Path) -> str:
     """Of every study."""
     arm, bandit, robot, paid = on_the_arm(folder), on_the_bandit(folder), on_the_robot(folder), costs(folder)
-    parts = ["### hidden-arm", main_table(folder), steps_up(arm, folder / "arm")]
+    parts = ["### hidden-arm", main_table(folder, tested=True), steps_up(arm, folder / "arm")]
     parts += ["### What the policies know of the hidden cell", knowledge(folder)]
     parts += option_tables(arm, folder / "options", OPTIONS, paid)
     forms = {**MAIN, **CANONICAL}
