@@ -211,9 +211,9 @@ def picture(evidence: Evidence, path: Path) -> None:
     plt.close(figure)
 
 
-def costs(folder: Path) -> Mapping[str, Mapping[str, float]]:
-    """Ratios to ODT with K=5 (cost.py)."""
-    found: Mapping[str, Mapping[str, float]] = json.loads((folder / "cost-h200.json").read_text())["forms"]
+def costs(folder: Path, name: str = "cost-h200.json") -> Mapping[str, Mapping[str, float]]:
+    """Ratios to ODT with the same context (cost.py)."""
+    found: Mapping[str, Mapping[str, float]] = json.loads((folder / name).read_text())["forms"]
     return found
 
 
@@ -290,18 +290,19 @@ def _gain(evidence: Evidence, named: Callable[[str], str], form: str | None, bas
 def tables(folder: Path) -> str:
     """Of every study."""
     arm, bandit, robot, paid = on_the_arm(folder), on_the_bandit(folder), on_the_robot(folder), costs(folder)
+    robots, full_size = costs(folder, "cost-robot-cpu.json"), costs(folder, "cost-observed-cpu.json")
     parts = ["### hidden-arm", main_table(folder, tested=True), steps_up(arm, folder / "arm")]
     parts += ["### What the policies know of the hidden cell", knowledge(folder)]
     parts += option_tables(arm, folder / "options", OPTIONS, paid)
     forms = {**MAIN, **CANONICAL}
     parts += ["### drifting-bandit", table(bandit, bandit.tasks[0], folder / "bandit", forms, "odt", paid)]
     parts += [steps_up(bandit, folder / "bandit"), *option_tables(bandit, folder / "bandit-options", OPTIONS, paid)]
-    parts += [f"### {robot.tasks[0]}", table(robot, robot.tasks[0], folder / "broken", BROKEN, "odt", {})]
+    parts += [f"### {robot.tasks[0]}", table(robot, robot.tasks[0], folder / "broken", BROKEN, "odt", robots)]
     parts += [steps_up(robot, folder / "broken", ROBOTS_STEPS_UP)]
-    parts += option_tables(robot, folder / "broken-options", BROKEN_OPTIONS, {}, with_signs)
+    parts += option_tables(robot, folder / "broken-options", BROKEN_OPTIONS, robots, with_signs)
     observed = joined(folder, "observed", "observed-options")
     for task in observed.tasks:
-        parts += [f"### {task}", table(observed, task, folder / "observed", OBSERVED, "odt", {})]
+        parts += [f"### {task}", table(observed, task, folder / "observed", OBSERVED, "odt", full_size)]
     return "\n\n".join(parts)
 
 
