@@ -127,6 +127,9 @@ def test_accounts_without_effect_are_told(capsys: Captured) -> None:
         (["train", *SMALL, "--env-id", "CartPole-v1", "--run", "x"], "do not fit CartPole-v1"),
         (["train", *SMALL, "--device", "cuda", "--run", "x"], "there is none; use --device cpu"),
         (["train", "--config", "nowhere/config.json"], "holds no run"),
+        (["train", "--config", "one/config.json", "--preset", "paper"], "give --preset or --config, not both"),
+        (["train", *SMALL, "--device", "cpu:x", "--run", "x"], "as in cuda:1, got 'cpu:x'"),
+        (["train", *SMALL, "--config", "list.json", "--run", "x"], "list.json cannot be read: it holds no JSON object"),
         (["resume", "nowhere"], "holds no run"),
         (["evaluate", "nowhere"], "nowhere does not exist"),
         (["evaluate", "cache"], "give --env-id"),
@@ -139,11 +142,39 @@ def test_bad_input_is_one_line_and_exit_code_2(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    Path("list.json").write_text("[1]")
     assert main(arguments) == 2
     err = capsys.readouterr().err
     assert message in err
     assert len(err.strip().splitlines()) == 1
     assert not Path("x").exists()  # a run that never began leaves nothing behind
+
+
+def test_damaged_files_of_a_run_are_named(capsys: Captured) -> None:
+    assert main(["train", *SMALL, "--run", "one"]) == 0
+    for name, text, message in (
+        ("summary.json", "{}", "summary.json cannot be read: last_return is missing"),
+        ("task.json", "{}", "task.json cannot be read: env_id is missing"),
+        ("task.json", "garbage", "task.json cannot be read: Expecting value"),
+    ):
+        (Path("one") / name).write_text(text)
+        capsys.readouterr()
+        assert main(["resume" if name == "summary.json" else "evaluate", "one"]) == 2
+        assert message in capsys.readouterr().err
+
+
+def test_an_environment_with_other_bounds_is_refused(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert main(["train", *SMALL, "--run", "one"]) == 0
+    monkeypatch.setattr("tests.learning.tiny_env.LIMIT", 2.0)
+    assert main(["evaluate", "one"]) == 2
+    assert "the policy does not fit" in capsys.readouterr().err
+
+
+def test_the_environment_may_lie_in_a_module_here(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("my_module.py").write_text("import gymnasium\nfrom tests.learning.tiny_env import Aim\n"
+                                    "gymnasium.register('Mine-v0', entry_point=Aim)\n")  # fmt: skip
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place != ""])  # as an installed command begins
+    assert main(["train", *SMALL, "--env-id", "my_module:Mine-v0", "--run", "one"]) == 0
 
 
 def test_a_run_is_not_started_over_another(capsys: Captured) -> None:

@@ -55,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     or training diverged; 3 if some runs of a comparison failed; 130 or 143 if it was interrupted.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if "" not in sys.path and os.getcwd() not in sys.path:  # for --env-id my_module:My-v0, as with python -m
+        sys.path.append(os.getcwd())
     try:
         # The defaults of `train` are those of the preset (or config.json) that was named.
         train = Annotated[Train, tyro.conf.subcommand("train", default=starting_point(given))]

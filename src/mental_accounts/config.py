@@ -31,6 +31,8 @@ class ActionSpec:
     def __post_init__(self) -> None:
         _choice(self, "kind")
         check_count("action.size", self.size, 1)
+        if isinstance(self.start, bool) or not isinstance(self.start, int):
+            raise TypeError(f"action.start must be a whole number, got {self.start!r}")
         if self.kind == "box":
             if len(self.low) != self.size or len(self.high) != self.size:
                 raise ValueError(
@@ -105,6 +107,7 @@ class AccountsConfig:
     """ε: the bias is clipped to ±ε, which bounds the drift of attention by tanh(ε/2). None: no clip."""
 
     def __post_init__(self) -> None:
+        _settle_types(self)
         for name in _ACCOUNT_CHOICES:
             _choice(self, name)
         for name, least in (("bins", 2), ("groups", 1), ("coarse_bins", 2), ("soft_codes", 1), ("state_codes", 1)):
@@ -173,6 +176,7 @@ class ModelConfig:
     """The mental accounts; they are there for method ewa-vq-odt only."""
 
     def __post_init__(self) -> None:
+        _settle_types(self)
         for name in ("hidden", "layers", "heads", "context_length", "max_timestep"):
             object.__setattr__(self, name, check_count(name, getattr(self, name), 1))
         if self.inner is not None:
@@ -319,6 +323,7 @@ class TrainConfig:
     """Write a checkpoint at least this often; also at the end, and when stopped by a signal."""
 
     def __post_init__(self) -> None:
+        _settle_types(self)
         for name in ("method", "optimizer", "precision"):
             _choice(self, name)
         if self.task is None and self.env_id is None:
@@ -342,6 +347,10 @@ class TrainConfig:
                 check_count(name, getattr(self, name), least)
         if self.pretrain_iterations and self.task is None:
             object.__setattr__(self, "pretrain_iterations", 0)  # nothing to learn from offline
+        if self.pretrain_iterations + self.online_iterations == 0:
+            raise ValueError(
+                "there is nothing to do: online_iterations is 0, and so is pretrain_iterations (as ever without a task)"
+            )
 
     @property
     def total_updates(self) -> int:
@@ -374,7 +383,7 @@ _LEAST = {
     "pretrain_eval_every": 0,
     "online_iterations": 0,
     "episodes_per_iteration": 1,
-    "updates_per_iteration": 0,
+    "updates_per_iteration": 1,
     "eval_every": 1,
     "eval_episodes": 1,
     "replay_size": 1,
@@ -418,6 +427,19 @@ def _typed(hint: Any, value: Any, path: str) -> Any:
     ):
         raise TypeError(f"{path} must be {hint.__name__}, got {value!r}")
     return value
+
+
+def _settle_types(config: object) -> None:
+    """Refuse flags that are no bool, and make fields that are configurations themselves of plain values."""
+    for name, hint in get_type_hints(type(config)).items():
+        allowed = get_args(hint) if get_origin(hint) is UnionType else (hint,)
+        if any(part is bool or is_dataclass(part) for part in allowed):
+            value = getattr(config, name)
+            if isinstance(value, Mapping) and isinstance(hint, type) and is_dataclass(hint):
+                object.__setattr__(config, name, config_from_dict(hint, value, f"{name}."))
+            elif not isinstance(value, allowed):
+                wanted = " or ".join(part.__name__ for part in allowed)
+                raise TypeError(f"{name} must be {wanted}, got {value!r} ({type(value).__name__})")
 
 
 def _choice(config: object, name: str) -> None:

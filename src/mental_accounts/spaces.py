@@ -43,7 +43,8 @@ def action_spec_of(space: "gymnasium.Space[Any]") -> ActionSpec:
     if not space.is_bounded():
         raise ValueError(
             f"action_space must be bounded on both sides, got low={space.low}, high={space.high}; "
-            "gymnasium.wrappers.RescaleAction or ClipAction can bound it"
+            "gymnasium.wrappers.TransformAction(env, lambda a: a, gymnasium.spaces.Box(-1, 1, env.action_space.shape)) "
+            "gives it bounds"
         )
     return ActionSpec("box", int(space.shape[0]), tuple(space.low.tolist()), tuple(space.high.tolist()))
 

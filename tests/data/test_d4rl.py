@@ -54,6 +54,12 @@ def test_files_without_timeouts(tmp_path: Path) -> None:
     assert limited.lengths.tolist() == [5, 5, 3, 5, 5, 2]
     assert limited.terminated.tolist() == [False, False, True, False, False, False]
     assert limited.truncated.tolist() == [True, True, False, True, True, True]
+    for limit in (0, -4):
+        with pytest.raises(DataError, match=f"at least 1 step, got {limit}"):
+            read_d4rl(path, time_limit=limit)
+    whole = write_hdf5(tmp_path / "new.hdf5", d4rl_arrays(episodes(1)))
+    with pytest.raises(DataError, match="leave the time limit out"):
+        read_d4rl(whole, time_limit=5)
 
 
 def test_hdf5_and_pickle_of_the_same_data_agree(tmp_path: Path) -> None:

@@ -187,6 +187,25 @@ def test_returns_against_samples_are_interpolated(tmp_path: Path) -> None:
     assert math.isnan(matrix[1][0])
 
 
+def test_a_row_against_samples_is_of_one_piece(tmp_path: Path) -> None:
+    """Value, baseline and difference are of the same numbers, also where seeds have other sample counts."""
+    study = write_study(tmp_path, lambda task, method, seed, name, n: float(n * n + 5 * (method == "odt")), seeds=2)
+    for job in study.jobs[:2]:
+        path = job.path / "metrics.jsonl"
+        lines = [json.loads(text) for text in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(line | {"env_steps": 3 * line["env_steps"]}) + "\n" for line in lines))
+    [comparison] = analyse(read_study(tmp_path)).tasks[0].comparisons
+    row = next(row for row in comparison.rows if row.name == "evaluation/return_vs_samples")
+    assert row.difference.estimate == pytest.approx(row.value - row.baseline)
+
+
+def test_small_returns_keep_their_figures(tmp_path: Path) -> None:
+    write_study(tmp_path, lambda task, method, seed, name, n: 0.05 * (method == "odt") + 0.001 * seed, seeds=3)
+    report = write_report(read_study(tmp_path), tmp_path)
+    assert "−0.0500" in report.headlines[0]
+    assert "0.0510 [" in report.markdown.read_text()
+
+
 def test_a_run_that_was_never_evaluated_is_left_out(tmp_path: Path) -> None:
     study = write_study(tmp_path, returns, seeds=3)
     path = study.jobs[1].path / "metrics.jsonl"

@@ -25,8 +25,11 @@ STUDIES, SEEDS = 1_000, 10
 def test_little_evidence_claims_nothing() -> None:
     assert difference_interval([1.0, 2.0], [0.0, 1.0]).verdict() == "cannot tell"
     assert difference_interval([1.0, 2.0], [1.0, 2.0]) == Interval(0.0, 0.0, 0.0)
-    assert probability_of_improvement([1.0], [0.0]) == Interval(1.0, 0.0, 1.0)
-    assert iqm_interval([3.0]).low == -math.inf
+    for seeds in (1, 2, 4):
+        ours, theirs = np.arange(10.0, 10.0 + seeds), np.arange(seeds)
+        assert probability_of_improvement(ours, theirs) == Interval(1.0, 0.0, 1.0)
+        assert iqm_interval(ours).low == -math.inf
+    assert iqm_interval(np.arange(5.0)).low > -math.inf
 
 
 def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
@@ -93,6 +96,15 @@ def test_the_interval_of_a_mean_agrees_with_students_for_normal_runs() -> None:
     assert ours.estimate == pytest.approx(values.mean())
     assert ours.low == pytest.approx(low, abs=0.15 * (high - low))
     assert ours.high == pytest.approx(high, abs=0.15 * (high - low))
+
+
+def test_a_few_seeds_of_tasks_that_differ_in_spread() -> None:
+    rng = np.random.default_rng(9)
+    covered = 0
+    for study in range(STUDIES):
+        found = mean_interval(rng.standard_normal((2, 2)) * [[1.0], [10.0]], seed=study)
+        covered += found.low <= 0.0 <= found.high
+    assert covered / STUDIES >= 0.92
 
 
 def test_seeds_make_intervals_repeatable() -> None:
@@ -178,6 +190,8 @@ def test_bad_input() -> None:
         (lambda: mean_interval([]), "at least one seed"),
         (lambda: mean_interval([1.0, math.nan]), "task 0, seed 1 has nan"),
         (lambda: difference_interval([1.0, 2.0], [1.0]), "paired by task and seed"),
+        (lambda: mean_interval([1.0, 2.0], confidence=95), "between 0 and 1, as in 0.95, got 95"),
+        (lambda: probability_of_improvement([1.0], [2.0], resamples=0), "at least 1, got 0"),
         (lambda: holm([0.5, 2.0]), r"in \[0, 1\]"),
         (lambda: interquartile_mean([]), "at least one"),
         (lambda: area_under_curve([1, 1], [1.0, 2.0]), "steps must rise"),

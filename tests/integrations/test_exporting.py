@@ -23,6 +23,7 @@ onnxruntime = pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
 Accounts = ma.AccountsConfig
+FACTS = {"env_id": "Pendulum-v1", "target_return": -200.0, "random_return": None, "expert_return": None}
 
 
 def make_policy(env: Any, **changes: Any) -> ma.DecisionTransformer:
@@ -172,6 +173,15 @@ def test_the_check_notices_a_program_that_does_something_else(tmp_path: Path) ->
     assert largest_difference(policy, 2, faithful) == 0
 
 
+def test_wide_actions_are_held_to_their_own_scale(tmp_path: Path) -> None:
+    pendulum = gymnasium.make("Pendulum-v1")
+    wide = gymnasium.wrappers.TransformAction(
+        pendulum, lambda action: action / 2500 - 1, gymnasium.spaces.Box(0, 5000, (1,), np.float32)
+    )
+    about = export_policy(make_policy(wide, context_length=5), tmp_path, "onnx")
+    assert about["checked"]["largest_difference_of_actions"] <= 1e-5
+
+
 def test_a_program_that_differs_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     policy = make_policy(gymnasium.make("Pendulum-v1"), method="odt")
     monkeypatch.setattr("mental_accounts.integrations.exporting.largest_difference", lambda *_: 0.1)
@@ -187,7 +197,7 @@ def run(tmp_path: Path) -> Path:
     policy.save(folder / "policy")
     settings = replace(PRESETS["quick"], task=None, env_id="Pendulum-v1")
     (folder / "config.json").write_text(json.dumps({"config": settings.to_dict()}))
-    (folder / "task.json").write_text(json.dumps({"env_id": "Pendulum-v1", "target_return": -200.0}))
+    (folder / "task.json").write_text(json.dumps(FACTS))
     return folder
 
 
@@ -198,6 +208,10 @@ def test_the_command_and_the_ten_lines(run: Path, capsys: pytest.CaptureFixture[
     assert "the same actions as the policy's to" in out
     about = json.loads((run / "export" / "policy.onnx.json").read_text())
     assert (about["env_id"], about["target_return"], about["num_envs"]) == ("Pendulum-v1", -200.0, 2)
+    (run / "task.json").write_text(json.dumps(FACTS | {"target_return": None}))  # from scratch: as it was evaluated
+    (run / "metrics.jsonl").write_text('{"evaluation/target_return": -77.0}\n')
+    assert main(["export", str(run), "--format", "torch-export"]) == 0
+    assert json.loads((run / "export" / "policy.pt2.json").read_text())["target_return"] == -77.0
     lines = about["how_to_run_onnx"]
     assert len(lines) == 10
     script = [

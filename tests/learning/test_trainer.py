@@ -203,6 +203,11 @@ def test_two_processes_cannot_write_one_run_and_configs_do_not_mix(aim: TrainCon
     with folder.locked(), pytest.raises(RunError, match="is being written by process"), RunFolder(folder.path).locked():
         pass
     folder.write_config(aim, ["test"])
+    with folder.locked(), pytest.raises(RunError, match="is being written by process"):
+        RunFolder(folder.path).write_config(replace(aim, seed=1), ["test"])
+    assert folder.read_config() == aim
+    with pytest.raises(RunError, match=r"another configuration \(different: seed\)"):
+        Trainer(replace(aim, seed=1), folder).run()
     folder.add_metrics({"iteration": 1})
     with pytest.raises(RunError, match=r"another configuration \(different: seed, lr\)"):
         folder.write_config(replace(aim, seed=1, lr=0.5), ["test"])
@@ -212,7 +217,11 @@ def test_two_processes_cannot_write_one_run_and_configs_do_not_mix(aim: TrainCon
 
 @pytest.mark.parametrize(
     ("fault", "message"),
-    [("raise", "motor is on fire"), ("nan-observation", "not finite"), ("inf-reward", "gave the reward inf in step 2")],
+    [
+        ("raise", r"motor is on fire.*tiny_env\.py, line \d+"),
+        ("nan-observation", "not finite"),
+        ("inf-reward", "gave the reward inf in step 2"),
+    ],
 )
 def test_a_broken_environment_is_named_and_the_run_can_go_on(
     aim: TrainConfig, fault: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -227,6 +236,28 @@ def test_a_broken_environment_is_named_and_the_run_can_go_on(
     monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path / "cache"))
     start(config, tmp_path / "run").run()
     same_run(tmp_path / "whole", tmp_path / "run")
+
+
+def test_random_episodes_of_a_run_that_never_began_are_not_used_for_another(
+    aim: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(aim, task=None, env_id=ENV_ID, random_episodes=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_iterate", lambda *_: (_ for _ in ()).throw(BrokenEnvironmentError("smoke", 0)))
+        with pytest.raises(BrokenEnvironmentError):
+            start(config, tmp_path / "run").run()
+    assert (tmp_path / "run" / "trajectories" / "start.safetensors").is_file()
+    trainer = start(replace(config, random_episodes=5, seed=1), tmp_path / "run")
+    trainer.run()
+    assert len(trainer.prepared.data.lengths) == 5
+
+
+def test_data_outside_of_the_bounds_are_refused(aim: TrainConfig) -> None:
+    data = aim_data()
+    data.actions[7] = 1.5
+    data.save(imported_path("aim"))
+    with pytest.raises(ValueError, match=r"data of imported/aim: actions\[7, 0\] is 1.5, outside of the action bounds"):
+        prepare(aim)
 
 
 def test_a_diverging_loss_stops_the_run_and_spares_the_checkpoint(aim: TrainConfig, tmp_path: Path) -> None:

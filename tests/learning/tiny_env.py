@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 
 STEPS = 10
+LIMIT = 1.0
 ENV_ID = "tests.learning.tiny_env:Aim-v0"
 
 
@@ -20,7 +21,7 @@ class Aim(gymnasium.Env):
     def __init__(self, fault: str = "", render_mode: str | None = None) -> None:
         self.render_mode = render_mode
         self.observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
-        self.action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+        self.action_space = gymnasium.spaces.Box(-LIMIT, LIMIT, (1,), np.float32)
         self.fault = fault
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:

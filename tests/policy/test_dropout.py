@@ -59,3 +59,24 @@ def test_attention_with_dropout_is_attention(monkeypatch: pytest.MonkeyPatch) ->
     expected = attention.eval()(tokens, tokens, mask, torch.zeros(()))
     monkeypatch.setattr(transformer, "drop", lambda x, share: x)
     torch.testing.assert_close(attention.train()(tokens, tokens, mask, torch.zeros(())), expected)
+
+
+def test_learning_in_bf16_without_dropout_is_attention(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own path on a CPU: the same values and gradients as the fused one's, to the rounding of bf16."""
+    box = ActionSpec("box", 2, (-1.0, -1.0), (1.0, 1.0))
+    torch.manual_seed(0)
+    attention = Attention(PolicyConfig(state_dim=3, action=box, method="odt", hidden=32, heads=4, dropout=0.0))
+    mask = torch.randn(4, 1, 9, 9).masked_fill(torch.ones(9, 9).triu(1) > 0, -math.inf)
+    found = []
+    for own in (True, False):
+        if not own:
+            monkeypatch.setattr(transformer, "draws_fast", lambda q: False)
+        tokens = torch.randn(4, 9, 32, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            mixed = attention(tokens, tokens, mask, torch.zeros(()))
+        mixed.float().square().sum().backward()
+        assert tokens.grad is not None
+        found.append((mixed.float().detach(), tokens.grad))
+    for one, other in zip(*found, strict=True):
+        assert not torch.equal(one, other)
+        assert (one - other).norm() <= 0.02 * other.norm()

@@ -1,4 +1,5 @@
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import gymnasium
@@ -8,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 import mental_accounts as ma
-from mental_accounts.config import AccountsConfig, ModelConfig, PolicyConfig, TrainConfig
+from mental_accounts.config import AccountsConfig, ActionSpec, ModelConfig, PolicyConfig, TrainConfig
 from mental_accounts.policy import DecisionTransformer, action_spec_of, state_dim_of
 
 from .helpers import DISCRETE, make_policy, make_window, numbers, random_actions, tiny
@@ -208,6 +209,29 @@ def test_bad_configurations_are_refused() -> None:
 def test_options_that_cannot_work_are_refused_when_configured(accounts: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         tiny(accounts)
+
+
+def test_fields_are_of_their_types() -> None:
+    assert tiny().accounts == PolicyConfig(**(vars(tiny()) | {"accounts": asdict(tiny().accounts)})).accounts
+    with pytest.raises(TypeError, match=r"beta_learned must be bool, got 'no' \(str\)"):
+        tiny({"beta_learned": "no"})
+    with pytest.raises(TypeError, match=r"action must be ActionSpec, got 'box' \(str\)"):
+        tiny(action="box")
+    with pytest.raises(ValueError, match=r"AccountsConfig has no field accounts\.betta"):
+        ModelConfig(accounts={"betta": 1})
+    with pytest.raises(TypeError, match=r"action\.start must be a whole number, got 'a'"):
+        ActionSpec("discrete", 3, start="a")
+    with pytest.raises(ValueError, match="there is nothing to do"):
+        TrainConfig(task=None, env_id="CartPole-v1", online_iterations=0)
+
+
+def test_a_feature_that_never_changed_does_not_drown_the_others() -> None:
+    policy = make_policy(tiny({"state_codes": 2, "credit": "advantage"}))
+    states = torch.randn(200, 3)
+    states[:, 2] = 0.1
+    policy.fit_normalisation(states, torch.rand(200, 2) * 2 - 1, torch.randn(200))
+    assert policy.state_std[2] == policy.accounts.state_codes.std[2] == policy.accounts.baseline.std[2] == 1.0
+    torch.testing.assert_close(policy.state_std[:2], states[:, :2].std(0, correction=0) + 1e-6)
 
 
 def test_options_that_lack_something_say_what() -> None:

@@ -52,7 +52,7 @@ class StateCodes(FullPrecisionModule):
             chosen = states[order.to(states.device)]
         values = chosen.detach().double()
         self.mean.copy_(values.mean(dim=0))
-        self.std.copy_(values.std(dim=0, correction=0) + 1e-6)
+        self.std.copy_(spread(values))
         points = (values - self.mean.double().to(values.device)) / self.std.double().to(values.device)
         self.centers.copy_(fit_centers(points, len(self.centers), seed, "states"))
 
@@ -61,6 +61,15 @@ class StateCodes(FullPrecisionModule):
         if looking_is_free(self.centers) and not bool(torch.isfinite(self.centers[0, 0])):
             raise ValueError("these clusters of states have no centres yet: fit the accounts on data first")
         return nearest_center((full_precision(states) - self.mean) / self.std, self.centers)
+
+
+def spread(values: Tensor) -> Tensor:
+    """Standard deviations to divide by, (N, d) -> (d,): as ODT has them, 1e-6 added, but 1 where a value never changes.
+
+    A value that was constant in the data may change later; divided by 1e-6 it would drown all others.
+    """
+    constant = values.amax(dim=0) == values.amin(dim=0)
+    return torch.where(constant, 1.0, values.std(dim=0, correction=0) + 1e-6)
 
 
 class StateBaseline(FullPrecisionModule):
@@ -81,7 +90,7 @@ class StateBaseline(FullPrecisionModule):
         """Regress rewards (N,) on states (N, state_dim)."""
         values = states.detach().double()
         self.mean.copy_(values.mean(dim=0))
-        self.std.copy_(values.std(dim=0, correction=0) + 1e-6)
+        self.std.copy_(spread(values))
         features = self._features(values)
         gram = features.T @ features / len(values)
         gram += self.ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)

@@ -1,8 +1,6 @@
 """compare, reproduce, report."""
 
-import os
 import re
-import shlex
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +10,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from mental_accounts.commands.program import command
 from mental_accounts.data.d4rl import cached_d4rl
 from mental_accounts.data.tasks import load_task
 from mental_accounts.evidence.analysis import analyse
@@ -124,6 +123,8 @@ class Reproduce:
 
     def execute(self) -> int:
         """Run, print the tables, draw the figure."""
+        if not self.scope:
+            raise StudyError("give at least one --scope: window, trajectory")
         tasks = tuple(f"d4rl/{name}-v2" if cached_d4rl(f"{name}-v2").exists() else name for name in PAPER_TASKS)
         arms = (
             ("ewa-vq-odt",) if self.scope == ("window",) else tuple(f"ewa-vq-odt:account_scope={s}" for s in self.scope)
@@ -187,21 +188,22 @@ def run_study(study: Study, running: Running) -> dict[str, str]:
     )  # fmt: skip
     if not missing:
         return {}
-    again = f"{_program()} {shlex.join(sys.argv[1:])}"
+    again, state = command(sys.argv[1:]), "before the first run began"
     try:
         with stopping_by_signal(), StudyView(len(study.jobs), done, console) as view:
             if running.launcher == "ray":
                 from mental_accounts.study.cluster import RayLauncher  # an extra
 
+                state = "every run at its last checkpoint"
                 return RayLauncher(running.address, running.cpus, running.gpus).run(missing, view)
             for task, steps, seed in dict.fromkeys((j.task, j.config.data_steps, j.config.data_seed) for j in missing):
                 view.say(f"data: {task}")
                 load_task(task, steps, seed)
             workers = running.workers or default_workers(missing)
+            state = "every run after a checkpoint"
             return LocalLauncher(workers).run(missing, view)
     except KeyboardInterrupt:
-        how = "at its last checkpoint" if running.launcher == "ray" else "after a checkpoint"
-        print(f"stopped, every run {how}; go on with: {again}", file=sys.stderr)
+        print(f"stopped, {state}; go on with: {again}", file=sys.stderr)
         raise
 
 
@@ -250,8 +252,3 @@ def _conclude(report: Report, problems: dict[str, str]) -> None:
     if problems:
         print(f"{len(problems)} runs failed and are left out: {'; '.join(f'{k}: {v}' for k, v in problems.items())}")
     print(f"report: {report.html} (and {report.markdown.name})")
-
-
-def _program() -> str:
-    name = Path(sys.argv[0]).name
-    return "mental-accounts" if name != "__main__.py" else f"{os.path.basename(sys.executable)} -m mental_accounts"

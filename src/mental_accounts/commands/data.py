@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from mental_accounts.accounts.checks import check_count
 from mental_accounts.data import TASKS, Task, Trajectories, find_task, import_data, load_task
 from mental_accounts.data.catalogue import Held, held_data
 
@@ -82,6 +83,8 @@ class MakeData:
     """Processes that play; by default one a core. The data do not depend on it."""
 
     def execute(self) -> int:
+        if self.workers is not None:
+            check_count("--workers", self.workers, 1)
         task, store = load_task(self.task, self.steps, self.seed, workers=self.workers)
         _describe(task.name, store)
         return 0

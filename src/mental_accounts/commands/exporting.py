@@ -31,9 +31,7 @@ class Export:
             raise RunError(f"{folder} does not exist; give the folder of a run, or of a saved policy")
         run = RunFolder(folder)
         if run.is_run:
-            facts, settings = run.read_task(), run.read_config()
-            target = facts["target_return"] if settings.target_return is None else settings.target_return
-            about = {"env_id": facts["env_id"], "target_return": target}
+            about = {"env_id": run.read_task()["env_id"], "target_return": run.target_return()}
             folder = self.run / "policy"
             if not folder.is_dir():
                 raise RunError(f"{self.run} has no policy yet: the run has not written its first checkpoint")

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from mental_accounts.accounts.checks import check_count
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.evidence.inspect import record
 from mental_accounts.evidence.inspect_page import film_recording, to_page
@@ -48,6 +49,7 @@ class Inspect:
 
     def execute(self) -> int:
         """Record, then write."""
+        check_count("--pictures", self.pictures, 0)
         subject = read_subject(self.subject, self.env_id, self.target_return, self.device)
         stored = None if self.recorded is None else Trajectories.load(self.recorded)
         recording = record(subject, self.episodes, self.seed, recorded=stored)

@@ -1,7 +1,6 @@
 """train, resume, evaluate."""
 
 import json
-import shlex
 import shutil
 import signal
 import sys
@@ -13,6 +12,7 @@ from typing import Annotated, get_args
 import tyro
 from rich.console import Console
 
+from mental_accounts.commands.program import command
 from mental_accounts.config import Method, TrainConfig
 from mental_accounts.learning.evaluation import check_video, evaluate_policy, film, read_subject
 from mental_accounts.learning.loggers import Tracker
@@ -52,7 +52,7 @@ class Train:
         folder = RunFolder(self.run or _new_folder(settings))
         is_new = not folder.path.exists()
         if folder.has_begun:
-            raise RunError(f"{folder.path} holds a run already; go on with: {_command('resume', folder)}")
+            raise RunError(f"{folder.path} holds a run already; go on with: {command(['resume', str(folder.path)])}")
         folder.path.mkdir(parents=True, exist_ok=True)
         folder.write_config(settings, ["mental-accounts", *sys.argv[1:]])
         try:
@@ -128,6 +128,9 @@ def starting_point(arguments: list[str]) -> Train:
     preset: PresetName = "quick"
     path: Path | None = None
     method: Method | None = None
+    flags = {name.partition("=")[0] for name in arguments}
+    if arguments[:1] == ["train"] and {"--preset", "--config"} <= flags:
+        raise RunError("give --preset or --config, not both: each says where to start from")
     for place, name in enumerate(arguments):
         flag, attached, value = name.partition("=")
         value = value if attached else "".join(arguments[place + 1 : place + 2])
@@ -152,28 +155,17 @@ def _train(folder: RunFolder, settings: TrainConfig, tracker: Tracker) -> int:
     except (InterruptedRunError, KeyboardInterrupt) as stop:
         number = getattr(stop, "signal_number", signal.SIGINT)
         what = stop if isinstance(stop, InterruptedRunError) else "stopped at once, without another checkpoint"
-        print(f"{what}; go on with: {_command('resume', folder)}", file=sys.stderr)
+        print(f"{what}; go on with: {command(['resume', str(folder.path)])}", file=sys.stderr)
         return 128 + number
-    summary = json.loads((folder.path / "summary.json").read_text())
+    summary = folder.read_summary()
     if summary["last_return"] is not None:
         score = summary["normalised_score"]
         scored = "" if score is None else f" (normalised score {score:.1f})"
         data = summary["data"]
         print(f"last return {summary['last_return']:.1f}{scored}, best {summary['best_return']:.1f}")
         print(f"the data: {data['return_mean']:.1f} ± {data['return_std']:.1f}, best {data['return_max']:.1f}")
-    print(f"policy: {folder.path / 'policy'}   play it: {_command('evaluate', folder)}")
+    print(f"policy: {folder.path / 'policy'}   play it: {command(['evaluate', str(folder.path)])}")
     return 0
-
-
-def _command(name: str, folder: RunFolder) -> str:
-    """A command that can be pasted, also where this one was called by its path."""
-    program = "mental-accounts"
-    if shutil.which(program) is None:
-        called = Path(sys.argv[0])
-        program = (
-            shlex.quote(sys.argv[0]) if called.name == program else f"{shlex.quote(sys.executable)} -m mental_accounts"
-        )
-    return f"{program} {name} {shlex.quote(str(folder.path))}"
 
 
 def _new_folder(settings: TrainConfig) -> Path:

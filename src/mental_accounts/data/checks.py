@@ -94,11 +94,11 @@ def checked_steps(
         except ValueError as error:
             raise DataError(f"{where}: {error}") from None
     if action_spec is not None:
-        _check_actions(steps.actions, action_spec, where)
+        check_actions(steps.actions, action_spec, where)
     return steps
 
 
-def _check_actions(actions: Tensor, spec: ActionSpec, where: str) -> None:
+def check_actions(actions: Tensor, spec: ActionSpec, where: str) -> None:
     """Refuse actions that are not of the space, naming the first."""
     shape: tuple[int, ...]
     if spec.is_discrete:

@@ -40,6 +40,10 @@ def read_d4rl(
         raise DataError(f"{path}: rewards is empty, expected at least one step")
     terminals = _flags(arrays["terminals"], "terminals", path)
     timeouts = _flags(arrays["timeouts"], "timeouts", path) if "timeouts" in arrays else None
+    if time_limit is not None and time_limit < 1:
+        raise DataError(f"a time limit must be at least 1 step, got {time_limit}")
+    if time_limit is not None and timeouts is not None:
+        raise DataError(f"{path} says by its key `timeouts` where trajectories end; leave the time limit out")
     lengths, terminated, truncated = split_trajectories(terminals, timeouts, time_limit)
     return Trajectories.from_steps(
         arrays["observations"],

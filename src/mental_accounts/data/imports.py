@@ -24,6 +24,10 @@ def import_data(
     """
     path = Path(source).expanduser()
     kind = path.suffix.lower()
+    if env_id is not None:
+        _check_environment(env_id)
+    if time_limit is not None and kind not in HDF5:
+        raise DataError(f"a time limit is for HDF5 files without `timeouts`, not for {source}; leave it out")
     name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem if kind in HDF5 + PICKLE else source).strip("-.")
     if not NAME.fullmatch(name):
         raise DataError(f"a name must be made of letters, digits, dots, dashes and underscores, got {name!r}")
@@ -42,3 +46,13 @@ def import_data(
     store.info["name"] = f"imported/{name}"
     store.save(imported_path(name))
     return f"imported/{name}", store
+
+
+def _check_environment(env_id: str) -> None:
+    """Refuse a name that Gymnasium does not know."""
+    import gymnasium  # data themselves need no environments
+
+    try:
+        gymnasium.spec(env_id)
+    except (gymnasium.error.Error, ImportError) as error:
+        raise DataError(f"there is no environment {env_id}: {error}") from error

@@ -207,10 +207,11 @@ def _compare(pairs: Sequence[tuple[Run, Run]], method: str, baseline: str) -> Co
     ours, theirs = [one for one, _ in pairs], [other for _, other in pairs]
     rows = []
     for name in SEVEN:
-        mine, base = [run.average(name) for run in ours], [run.average(name) for run in theirs]
-        if not np.isfinite([*mine, *base]).all():
+        matrices = [metric_matrix(runs, name) for runs in (ours, theirs)]
+        if any(matrix.shape[1] == 0 or np.isnan(matrix).all(axis=1).any() for matrix in matrices):
             continue
-        value, reference = paper_average(metric_matrix(ours, name)), paper_average(metric_matrix(theirs, name))
+        value, reference = map(paper_average, matrices)
+        mine, base = (np.nanmean(matrix, axis=1) for matrix in matrices)
         rows.append((name, value, reference, difference_interval(mine, base), paired_p_value(mine, base)))
     corrected = holm([row[-1] for row in rows])
     last = [[_last(run) for run in runs] for runs in (ours, theirs)]

@@ -1,5 +1,6 @@
 """One inspected episode for each method and task of a report, as pages beside it."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +26,8 @@ class Inspected:
 def inspect_evidence(evidence: Evidence, folder: Path, say: Callable[[str], None] = lambda text: None) -> Inspected:
     """Inspect one episode of the first seed of every method and task, into `folder`/inspect.
 
-    A page that is newer than its run is kept, and so is one whose run left its policy elsewhere. A run that cannot be
-    played here is a warning, not a failure.
+    A page of the same run is kept, and so is one whose run left its policy elsewhere. A run that cannot be played here
+    is a warning, not a failure.
     """
     links: dict[str, str] = {}
     warnings: list[str] = []
@@ -35,7 +36,7 @@ def inspect_evidence(evidence: Evidence, folder: Path, say: Callable[[str], None
             runs = evidence.of(task, method)
             if not runs:
                 continue
-            page = folder / "inspect" / f"{slug(task)}-{slug(method)}.html"
+            page = folder / "inspect" / f"{slug(task)}-{slug(method)}-seed-{runs[0].seed}.html"
             try:
                 if not _is_there(page, runs[0].path):
                     say(f"inspecting an episode: {task} {method}")
@@ -49,12 +50,16 @@ def inspect_evidence(evidence: Evidence, folder: Path, say: Callable[[str], None
 
 
 def _is_there(page: Path, run: Path) -> bool:
-    if not page.is_file():
-        return False
-    return not (run / "policy").is_dir() or page.stat().st_mtime >= (run / "summary.json").stat().st_mtime
+    return page.is_file() and (not (run / "policy").is_dir() or _mark(run) in page.read_text())
+
+
+def _mark(run: Path) -> str:
+    """A line of a page that names its run by what is in it."""
+    content = b"".join((run / name).read_bytes() for name in ("config.json", "metrics.jsonl"))
+    return f"<!-- run {hashlib.sha256(content).hexdigest()} -->"
 
 
 def _inspect(run: Run, page: Path) -> None:
     recording = record(read_subject(run.path, None, None), episodes=1, seed=run.seed)
     films = film_recording(recording, run.seed, PICTURES)
-    write_atomically(page, to_page(recording, films).encode())
+    write_atomically(page, f"{to_page(recording, films)}\n{_mark(run.path)}\n".encode())

@@ -57,9 +57,10 @@ def headline(comparison: Comparison, task: str) -> str:
         "cannot tell": f"{comparison.method}: cannot tell",
     }[comparison.verdict]
     few = f", and {seeds} seeds are few" if seeds < FEW_SEEDS else ""
+    estimate, _, interval = _estimate(comparison.last, signed=True).partition(" ")
     return (
-        f"{task}: {words}. Last return {_signed(comparison.last.estimate)} against {comparison.baseline}, "
-        f"95% interval {_range(comparison.last, signed=True)}, {seeds} seeds{few}."
+        f"{task}: {words}. Last return {estimate} against {comparison.baseline}, 95% interval {interval}, "
+        f"{seeds} seeds{few}."
     )
 
 
@@ -73,9 +74,8 @@ def _blocks(
         blocks.append(
             Text(
                 f"All tasks together, in normalised score: {pooled.method}: {pooled.verdict}, "
-                f"{_signed(pooled.difference.estimate, 1)} {_range(pooled.difference, signed=True, digits=1)}; a run "
-                f"of it beats one of {evidence.methods[0]} with probability {pooled.improvement.estimate:.2f} "
-                f"{_range(pooled.improvement, digits=2)}.",
+                f"{_estimate(pooled.difference, signed=True, digits=1)}; a run of it beats one of "
+                f"{evidence.methods[0]} with probability {_estimate(pooled.improvement, digits=2)}.",
                 "headline",
             )
         )
@@ -133,10 +133,8 @@ def _score_table(scores: Sequence[Scores], name: str) -> Table:
     rows = []
     for score in scores:
         means = (score.last_mean, score.last_iqm, score.best_mean, score.area_mean)
-        cells = [f"{value.estimate:.1f} {_range(value)}" for value in means]
-        normalised = (
-            "–" if score.normalised is None else f"{score.normalised.estimate:.1f} {_range(score.normalised, digits=1)}"
-        )
+        cells = [_estimate(value) for value in means]
+        normalised = "–" if score.normalised is None else _estimate(score.normalised, digits=1)
         geometric = "–" if math.isnan(score.geometric_mean) else f"{score.geometric_mean:.1f}"
         rows.append([score.method, str(len(score.seeds)), *cells, geometric, normalised])
     return Table(
@@ -151,8 +149,9 @@ def _score_table(scores: Sequence[Scores], name: str) -> Table:
             "normalised",
         ],
         rows,
-        f"Return, mean over seeds with 95% intervals. The data's mean return is {scores[0].data_mean:.1f}. Best is the "
-        "best of a run's evaluations, and flatters; the geometric mean is of the last returns.",
+        "Return, mean over seeds with 95% intervals ([?]: too few seeds for one). The data's mean return is "
+        f"{scores[0].data_mean:.1f}. Best is the best of a run's evaluations, and flatters; the geometric mean is of "
+        "the last returns.",
         name=f"scores-{name}",
     )
 
@@ -161,11 +160,8 @@ def _difference_table(comparisons: Sequence[Comparison], name: str) -> Table:
     rows = [
         [
             f"{found.method} − {found.baseline}",
-            *(
-                f"{_signed(value.estimate)} {_range(value, signed=True)}"
-                for value in (found.last, found.best, found.area)
-            ),
-            f"{found.improvement.estimate:.2f} {_range(found.improvement, digits=2)}",
+            *(_estimate(value, signed=True) for value in (found.last, found.best, found.area)),
+            _estimate(found.improvement, digits=2),
             f"{found.p_value:.3f}",
             found.verdict,
         ]
@@ -196,7 +192,7 @@ def _paper_table(task: str, comparison: Comparison, name: str) -> Table:
                 f"{row.value:.1f}",
                 f"{row.baseline:.1f}",
                 _percent(row.change_percent),
-                f"{_signed(row.difference.estimate)} {_range(row.difference, signed=True)}",
+                _estimate(row.difference, signed=True),
                 f"{row.p_value:.3f}",
                 row.verdict,
                 *theirs,
@@ -278,11 +274,16 @@ def _number(value: float | None) -> str:
     return "–" if value is None else f"{value:.3g}"
 
 
-def _range(value: Interval, *, signed: bool = False, digits: int = 0) -> str:
-    if not (math.isfinite(value.low) and math.isfinite(value.high)):
-        return "[?]"
+def _estimate(value: Interval, *, signed: bool = False, digits: int | None = None) -> str:
+    """The estimate and its interval, by default with as many decimals as make three figures."""
+    ends = [number for number in (value.estimate, value.low, value.high) if math.isfinite(number)]
+    if digits is None:
+        largest = max(map(abs, ends), default=0.0)
+        digits = 0 if largest >= 100 or largest == 0 else min(2 - math.floor(math.log10(largest)), 6)
     show = _signed if signed else lambda number, places: f"{number:.{places}f}"
-    return f"[{show(value.low, digits)}, {show(value.high, digits)}]"
+    known = math.isfinite(value.low) and math.isfinite(value.high)
+    interval = f"[{show(value.low, digits)}, {show(value.high, digits)}]" if known else "[?]"
+    return f"{show(value.estimate, digits)} {interval}"
 
 
 def _signed(value: float, digits: int = 0) -> str:

@@ -49,12 +49,6 @@ class Run:
         found = [line for line in self.lines if name in line and (line["phase"] == "online" or not online)]
         return np.array([line[against] for line in found], float), np.array([line[name] for line in found], float)
 
-    def average(self, name: str) -> float:
-        """Over the online phase, or all of it for a run without one; NaN where it was never measured."""
-        online = any(line["phase"] == "online" for line in self.lines)
-        values = self.curve(name, online=online)[1]
-        return float(values.mean()) if len(values) else float("nan")
-
 
 @dataclass(frozen=True)
 class Evidence:

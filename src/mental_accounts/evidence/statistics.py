@@ -18,7 +18,7 @@ Array = NDArray[np.float64]
 Verdict = Literal["helps", "hurts", "cannot tell"]
 RESAMPLES = 4_000
 FEWEST_TO_RESAMPLE = 5
-"""With fewer runs a studentised bootstrap has next to nothing to draw from: Student's interval alone."""
+"""With fewer runs a bootstrap has next to nothing to draw from: for a mean Student's interval alone, else none."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def mean_interval(
     values: ArrayLike, *, seed: int = 0, confidence: float = 0.95, resamples: int = RESAMPLES
 ) -> Interval:
     """The mean over tasks of the mean over seeds, (seeds,) or (tasks, seeds), with its interval."""
-    data = _study(values)
+    data = _study(values, confidence, resamples)
     return _studentised(data, np.random.default_rng(seed), confidence, resamples)
 
 
@@ -90,15 +90,18 @@ def difference_interval(
     ours: ArrayLike, baseline: ArrayLike, *, seed: int = 0, confidence: float = 0.95, resamples: int = RESAMPLES
 ) -> Interval:
     """The mean difference of paired runs, ours minus baseline: (seeds,) or (tasks, seeds) each."""
-    one, other = _paired(ours, baseline)
+    one, other = _paired(ours, baseline, confidence, resamples)
     return _studentised(one - other, np.random.default_rng(seed), confidence, resamples)
 
 
 def iqm_interval(values: ArrayLike, *, seed: int = 0, confidence: float = 0.95, resamples: int = RESAMPLES) -> Interval:
-    """IQM over all runs of all tasks with a bias-corrected and accelerated (BCa) interval, stratified by task."""
-    data = _study(values)
+    """IQM over all runs of all tasks with a bias-corrected and accelerated (BCa) interval, stratified by task.
+
+    Of fewer than five seeds there is no interval: of two a bootstrap's would cover the truth in half of the studies.
+    """
+    data = _study(values, confidence, resamples)
     tasks, seeds = data.shape
-    if data.size < 2:
+    if seeds < FEWEST_TO_RESAMPLE:
         return Interval(interquartile_mean(data), -math.inf, math.inf, confidence)
     draws = _draws(data, np.random.default_rng(seed), resamples).reshape(resamples, -1)
     boot = _middle_means(draws)
@@ -113,11 +116,12 @@ def probability_of_improvement(
 ) -> Interval:
     """P(a run of ours beats a run of the baseline), ties counting half, averaged over tasks; percentile interval.
 
-    Seeds are resampled in pairs. A percentile interval, since the estimate lives in [0, 1].
+    Seeds are resampled in pairs. A percentile interval, since the estimate lives in [0, 1]; of fewer than five seeds it
+    is all of that.
     """
-    one, other = _paired(ours, baseline)
+    one, other = _paired(ours, baseline, confidence, resamples)
     estimate = float(np.mean([_superiority(a, b) for a, b in zip(one, other, strict=True)]))
-    if one.shape[1] < 2:
+    if one.shape[1] < FEWEST_TO_RESAMPLE:
         return Interval(estimate, 0.0, 1.0, confidence)
     rng = np.random.default_rng(seed)
     chosen = rng.integers(one.shape[1], size=(resamples, *one.shape))
@@ -162,11 +166,13 @@ def _studentised(data: Array, rng: np.random.Generator, confidence: float, resam
     estimate = float(data.mean())
     if seeds < 2:
         return Interval(estimate, -math.inf, math.inf, confidence)  # one run says nothing about the spread
-    error = math.sqrt(float((data.var(axis=1, ddof=1) / seeds).sum())) / tasks
+    squares = data.var(axis=1, ddof=1) / seeds
+    error = math.sqrt(float(squares.sum())) / tasks
     if error == 0.0:  # all runs agree: of a few that says nothing, unless there is no difference at all
         known = estimate == 0.0 or tasks * seeds >= FEWEST_TO_RESAMPLE
         return Interval(estimate, *((estimate, estimate) if known else (-math.inf, math.inf)), confidence)
-    student = float(special.stdtrit(tasks * (seeds - 1), (1 + confidence) / 2))
+    freedom = float(squares.sum() ** 2 / (squares**2).sum()) * (seeds - 1)  # Welch: tasks differ in their spread
+    student = float(special.stdtrit(freedom, (1 + confidence) / 2))
     if tasks * seeds < FEWEST_TO_RESAMPLE:
         return Interval(estimate, estimate - student * error, estimate + student * error, confidence)
     draws = _draws(data, rng, resamples)  # (resamples, tasks, seeds)
@@ -210,7 +216,11 @@ def _superiority(a: Array, b: Array) -> float:
     return float((a[:, None] > b).mean() + 0.5 * (a[:, None] == b).mean())
 
 
-def _study(values: ArrayLike) -> Array:
+def _study(values: ArrayLike, confidence: float = 0.95, resamples: int = 1) -> Array:
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence must be between 0 and 1, as in 0.95, got {confidence}")
+    if resamples < 1:
+        raise ValueError(f"resamples must be at least 1, got {resamples}")
     data = np.atleast_2d(np.asarray(values, dtype=np.float64))
     if data.ndim != 2 or data.shape[1] == 0:
         raise ValueError(f"runs must be an array (seeds,) or (tasks, seeds) with at least one seed, got {data.shape}")
@@ -220,8 +230,8 @@ def _study(values: ArrayLike) -> Array:
     return data
 
 
-def _paired(ours: ArrayLike, baseline: ArrayLike) -> tuple[Array, Array]:
-    one, other = _study(ours), _study(baseline)
+def _paired(ours: ArrayLike, baseline: ArrayLike, confidence: float = 0.95, resamples: int = 1) -> tuple[Array, Array]:
+    one, other = _study(ours, confidence, resamples), _study(baseline)
     if one.shape != other.shape:
         raise ValueError(f"runs must be paired by task and seed, got {one.shape} and {other.shape}")
     return one, other

@@ -91,7 +91,10 @@ def export_policy(
 
 
 def largest_difference(policy: DecisionTransformer, num_envs: int, program: Program, seed: int = 0) -> float:
-    """How far a program's actions are from `policy.act`, over episodes of random observations and rewards."""
+    """How far a program's actions are from `policy.act`, over episodes of random observations and rewards.
+
+    In halves of an action's range where that is above 1: float32 is as exact as the numbers are large.
+    """
     rng = np.random.default_rng(seed)
     step = ActingStep(policy, num_envs)
     state = [value.numpy() for value in step.first_state().values()]
@@ -99,12 +102,13 @@ def largest_difference(policy: DecisionTransformer, num_envs: int, program: Prog
     target = np.full(num_envs, 1.0 / policy.config.return_scale, np.float32)
     context = policy.context(num_envs, target)
     reward, ended = np.zeros(num_envs, np.float32), np.ones(num_envs, bool)
-    worst = 0.0
+    spec, worst = policy.config.action, 0.0
+    unit = 1.0 if spec.is_discrete else np.maximum((np.array(spec.high) - np.array(spec.low)) / 2, 1.0)
     for _ in range(CHECKED_STEPS):
         observation = (mean + std * rng.standard_normal((num_envs, len(mean)))).astype(np.float32)
         expected = policy.act(observation, context)
         action, *state = program([observation, reward, ended, target, *state])
-        difference = float(np.abs(action.astype(np.float64) - expected.astype(np.float64)).max())
+        difference = float((np.abs(action.astype(np.float64) - expected.astype(np.float64)) / unit).max())
         worst = difference if np.isnan(difference) else max(worst, difference)
         reward = rng.standard_normal(num_envs).astype(np.float32)
         ended = rng.random(num_envs) < 1 / 50

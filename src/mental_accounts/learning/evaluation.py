@@ -41,18 +41,14 @@ def read_subject(path: Path, env_id: str | None, target_return: float | None, de
         raise RunError(f"{path} does not exist; give the folder of a run, or of a saved policy")
     policy_folder, scale = path, None
     if folder.is_run:
-        facts, config = folder.read_task(), folder.read_config()
+        facts = folder.read_task()
         policy_folder = path / "policy"
         if not policy_folder.is_dir():
             raise RunError(
                 f"{path} has no policy/: the run has not written its first checkpoint yet, or its policy lies elsewhere"
             )
         env_id = env_id or facts["env_id"]
-        asked = [
-            line["evaluation/target_return"] for line in folder.read_metrics() if "evaluation/target_return" in line
-        ]
-        for known in (config.target_return, facts["target_return"], *asked[-1:]):
-            target_return = known if target_return is None else target_return
+        target_return = folder.target_return() if target_return is None else target_return
         if facts["expert_return"] is not None:
             scale = facts["random_return"], facts["expert_return"]
     if env_id is None:
@@ -61,13 +57,13 @@ def read_subject(path: Path, env_id: str | None, target_return: float | None, de
         raise RunError(f"{path} does not say which return to ask for; give --target-return")
     policy = DecisionTransformer.load(policy_folder, choose_device(device))
     env = make_environment(env_id)
-    fits = policy.config.state_dim == state_dim_of(env.observation_space)
-    action = action_spec_of(env.action_space)
+    state_dim, action = state_dim_of(env.observation_space), action_spec_of(env.action_space)
     env.close()
-    if not fits or (policy.config.action.kind, policy.config.action.size) != (action.kind, action.size):
+    known = policy.config
+    if (known.state_dim, known.action) != (state_dim, action):
         raise RunError(
-            f"the policy does not fit {env_id}: it has state_dim = {policy.config.state_dim}, "
-            f"action.size = {policy.config.action.size} ({policy.config.action.kind})"
+            f"the policy does not fit {env_id}: it knows observations of size {known.state_dim} and {known.action}, "
+            f"the environment has {state_dim} and {action}"
         )
     return Subject(policy, env_id, target_return, scale)
 

@@ -43,8 +43,6 @@ class TrackerLogger:
     """Weights & Biases or trackio, which share an interface."""
 
     def __init__(self, name: Literal["wandb", "trackio"], run: str, config: Mapping[str, Any]) -> None:
-        if importlib.util.find_spec(name) is None:
-            raise ModuleNotFoundError(f"{name} is not installed; pip install 'mental-accounts[{name}]'")
         self.module: Any = importlib.import_module(name)
         self.module.init(project="mental-accounts", name=run, config=dict(config))
 
@@ -53,6 +51,12 @@ class TrackerLogger:
 
     def close(self) -> None:
         self.module.finish()
+
+
+def check_tracker(tracker: Tracker) -> None:
+    """Refuse a tracker that is not installed, before anything is made."""
+    if tracker != "none" and importlib.util.find_spec(tracker) is None:
+        raise ModuleNotFoundError(f"{tracker} is not installed; pip install 'mental-accounts[{tracker}]'")
 
 
 def make_loggers(folder: Path, config: Mapping[str, Any], first_step: int, tracker: Tracker) -> list[Logger]:

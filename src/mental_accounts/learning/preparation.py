@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from mental_accounts.config import ModelConfig, PolicyConfig, TrainConfig
+from mental_accounts.data.checks import check_actions
 from mental_accounts.data.files import checksum
 from mental_accounts.data.tasks import Task, load_task
 from mental_accounts.data.trajectories import Trajectories
@@ -96,6 +97,7 @@ def prepare(config: TrainConfig, start: Path | None = None) -> Preparation:
             f"the environment has {state_dim}, actions of size {size} where it has {action.size} ({action.kind}); "
             "to train without data: --task None"
         )
+    check_actions(data.actions, action, f"the data of {config.task or env_id}")
     model = resolve_model(config.model, task, data)
     shared = {name: getattr(model, name) for name in model.__dataclass_fields__}
     policy = PolicyConfig(**shared, state_dim=state_dim, action=action, method=config.method)
@@ -199,7 +201,10 @@ def choose_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.partition(":")[0] not in ("cpu", "cuda"):
         raise RunError(f"device must be auto, cpu or cuda, got {name!r}")
-    device = torch.device(name)
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise RunError(f"device must be auto, cpu, cuda or one of several, as in cuda:1, got {name!r}") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise RunError("device cuda was asked for, but there is none; use --device cpu")
     return device

@@ -15,7 +15,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,9 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.files import write_atomically
 
 PACKAGES = ("mental-accounts", "torch", "numpy", "gymnasium", "mujoco", "transformers")
+
+FACTS = ("env_id", "target_return", "random_return", "expert_return")
+"""What of task.json is read."""
 
 
 class RunError(RuntimeError):
@@ -67,7 +70,7 @@ class RunFolder:
                 file.seek(0)
                 holder = file.read().strip() or "another process"
                 raise RunError(
-                    f"{self.path} is being written by {holder}; wait for it, or choose another --run"
+                    f"{self.path} is being written by {holder}; wait for it, or choose another folder"
                 ) from None
             file.truncate(0)
             file.write(f"process {os.getpid()} on {platform.node()}")
@@ -76,18 +79,22 @@ class RunFolder:
 
     def write_config(self, config: TrainConfig, command: list[str]) -> None:
         """Say what this run is; a folder with another run in it is refused, unless that one never began."""
-        path = self.path / "config.json"
-        if path.exists() and self.has_begun:
-            theirs = self.read_config()
-            if theirs != config:
-                changed = [k for k, v in config.to_dict().items() if theirs.to_dict()[k] != v]
-                raise RunError(
-                    f"{self.path} holds a run with another configuration (different: {', '.join(changed)}); "
-                    "choose another --run, or delete it"
-                )
+        if self.is_run and self.has_begun:
+            self.check_config(config)
             return
         content = {"config": config.to_dict(), "command": command, **surroundings()}
-        write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
+        with self.locked():
+            write_atomically(self.path / "config.json", (json.dumps(content, indent=2) + "\n").encode())
+
+    def check_config(self, config: TrainConfig) -> None:
+        """Refuse a configuration that is not the one in the folder."""
+        theirs = self.read_config()
+        if theirs != config:
+            changed = [k for k, v in config.to_dict().items() if theirs.to_dict()[k] != v]
+            raise RunError(
+                f"{self.path} holds a run with another configuration (different: {', '.join(changed)}); "
+                "choose another folder, or delete it"
+            )
 
     def read_config(self) -> TrainConfig:
         """The configuration of the run."""
@@ -102,8 +109,14 @@ class RunFolder:
         path = self.path / "task.json"
         if not path.is_file():
             raise RunError(f"{self.path} has not begun to train yet: task.json is missing")
-        facts: dict[str, Any] = json.loads(path.read_text())
-        return facts
+        return _read_fields(path, FACTS)
+
+    def target_return(self) -> float | None:
+        """The return to ask for: as configured, the task's, or the one that the last evaluation asked for."""
+        name = "evaluation/target_return"
+        asked = [line[name] for line in self.read_metrics() if name in line]
+        known = (self.read_config().target_return, self.read_task()["target_return"], *asked[-1:])
+        return next((value for value in known if value is not None), None)
 
     def keep_metrics(self, lines: int) -> None:
         """Forget what was logged after the checkpoint that the run goes on from."""
@@ -133,15 +146,33 @@ class RunFolder:
         """The end of the run."""
         write_atomically(self.path / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
 
+    def read_summary(self) -> dict[str, Any]:
+        """Back from `write_summary`."""
+        return _read_fields(self.path / "summary.json", ("last_return", "best_return", "normalised_score", "data"))
+
 
 def read_config_file(path: Path) -> TrainConfig:
     """The configuration in a run's config.json, or in a file like it."""
     if not path.is_file():
         raise RunError(f"{path.parent} holds no run: {path.name} is missing")
     try:
-        return TrainConfig.from_dict(json.loads(path.read_text())["config"])
-    except (ValueError, TypeError, KeyError) as error:
+        return TrainConfig.from_dict(_read_fields(path, ("config",))["config"])
+    except (ValueError, TypeError) as error:
         raise RunError(f"{path} cannot be read: {error}") from error
+
+
+def _read_fields(path: Path, needed: Sequence[str]) -> dict[str, Any]:
+    """A JSON object that has at least these fields."""
+    try:
+        found = json.loads(path.read_text())
+    except (ValueError, OSError) as error:
+        raise RunError(f"{path} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise RunError(f"{path} cannot be read: it holds no JSON object")
+    missing = [name for name in needed if name not in found]
+    if missing:
+        raise RunError(f"{path} cannot be read: {missing[0]} is missing")
+    return found
 
 
 def surroundings() -> dict[str, Any]:
@@ -174,5 +205,6 @@ def _git_commit() -> str | None:
         return done.stdout.strip()
 
     with contextlib.suppress(OSError, subprocess.SubprocessError):
+        git("ls-files", "--error-unmatch", Path(__file__).name)  # not a package inside somebody else's repository
         return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", ".") else "")
     return None

@@ -38,6 +38,12 @@ class BrokenEnvironmentError(RuntimeError):
         self.place = place
 
 
+def _place(error: Exception) -> str:
+    """Where an exception was raised."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.filename}, line {frame.lineno}"
+
+
 def layout_of(n: int, env: Environment) -> np.dtype[Any]:
     """The memory of n environments like this one, as one record. Wide enough for any action to pass unchanged."""
     action = env.action_space
@@ -100,7 +106,7 @@ def step_all(envs: Mapping[int, Environment], board: Board) -> None:
             board.actions[i] = info.get("action_taken", action)
         except Exception as error:
             raise BrokenEnvironmentError(
-                f"environment {i} raised in step {board.t[0]} with action {action}: {error!r}", i
+                f"environment {i} raised in step {board.t[0]} with action {action}: {error!r} ({_place(error)})", i
             ) from error
         if not math.isfinite(paid):
             raise BrokenEnvironmentError(

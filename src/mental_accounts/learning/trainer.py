@@ -17,7 +17,7 @@ from mental_accounts.data.windows import Windows, WindowSampler
 from mental_accounts.learning.capture import RepeatedUpdate
 from mental_accounts.learning.checkpoint import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
 from mental_accounts.learning.environments import PACES, Environments
-from mental_accounts.learning.loggers import Logger, Tracker, make_loggers
+from mental_accounts.learning.loggers import Logger, Tracker, check_tracker, make_loggers
 from mental_accounts.learning.measures import account_measures, evaluation_measures, exploration_measures
 from mental_accounts.learning.preparation import Preparation, as_episodes, as_trajectories, choose_device, prepare
 from mental_accounts.learning.replay import Replay
@@ -65,6 +65,7 @@ class Trainer:
     def __init__(
         self, config: TrainConfig, folder: RunFolder, view: View | None = None, tracker: Tracker = "none"
     ) -> None:
+        check_tracker(tracker)
         self.config, self.folder, self.view, self.tracker = config, folder, view or SilentView(), tracker
         self.device = choose_device(config.device)
         self.progress = Progress(device=self.device.type)
@@ -78,10 +79,14 @@ class Trainer:
             if self.folder.is_finished:
                 self.view.say(f"{self.folder.path} is finished already")
                 return DecisionTransformer.load(self.folder.path / "policy", self.device)
+            if self.folder.is_run:
+                self.folder.check_config(self.config)
             self._begun = time.monotonic()
             self.view.say(f"loading {self.config.task or self.config.env_id}")
             # A signal ends this at once: nothing of the run is lost.
             start = self.folder.path / "trajectories" / "start.safetensors"
+            if not self.folder.has_begun:  # of a run that failed before its first checkpoint, perhaps another one
+                start.unlink(missing_ok=True)
             self.prepared: Preparation = prepare(self.config, start)
             self._open.enter_context(self._watch)
             self._set_up()

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mental_accounts.accounts.bookkeeping import spread
 from mental_accounts.accounts.checks import check_codes, check_finite, looking_is_free
 from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.accounting import Accounting
@@ -66,7 +67,7 @@ class DecisionTransformer(nn.Module):
         check_finite("rewards", rewards)
         states = observations.double()
         self.state_mean.copy_(states.mean(dim=0))
-        self.state_std.copy_(states.std(dim=0, correction=0) + 1e-6)
+        self.state_std.copy_(spread(states))
         if self.accounts is not None:
             self.accounts.fit(self.actions.to_unit(actions), rewards, seed, observations)
 

@@ -45,7 +45,8 @@ class Attention(nn.Module):
         k, v = keys_values.view(B, tokens.shape[1], 2, self.heads, -1).permute(2, 0, 3, 1, 4)  # (B, heads, S, d)
         if by_column:
             mixed: Tensor = attend_columns(q, k, v, mask, dropout)
-        elif dropout > 0 and draws_fast(q):
+        elif draws_fast(q) and (dropout > 0 or (q.requires_grad and q.dtype == torch.bfloat16)):
+            # PyTorch's fused attention draws slow masks on a CPU, and takes up to seven times as long to learn in bf16.
             logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2) + mask.to(q.dtype)
             mixed = drop(torch.softmax(logits, dim=-1), dropout) @ v
         else:
