@@ -187,16 +187,24 @@ def test_returns_against_samples_are_interpolated(tmp_path: Path) -> None:
     assert math.isnan(matrix[1][0])
 
 
-def test_a_row_against_samples_is_of_one_piece(tmp_path: Path) -> None:
-    """Value, baseline and difference are of the same numbers, also where seeds have other sample counts."""
-    study = write_study(tmp_path, lambda task, method, seed, name, n: float(n * n + 5 * (method == "odt")), seeds=2)
-    for job in study.jobs[:2]:
-        path = job.path / "metrics.jsonl"
-        lines = [json.loads(text) for text in path.read_text().splitlines()]
-        path.write_text("".join(json.dumps(line | {"env_steps": 3 * line["env_steps"]}) + "\n" for line in lines))
-    [comparison] = analyse(read_study(tmp_path)).tasks[0].comparisons
-    row = next(row for row in comparison.rows if row.name == "evaluation/return_vs_samples")
-    assert row.difference.estimate == pytest.approx(row.value - row.baseline)
+def test_the_difference_against_samples_is_of_the_interpolated_values(tmp_path: Path) -> None:
+    study = write_study(tmp_path, lambda task, method, seed, name, n: float(n * n), seeds=2)
+    path = study.jobs[1].path / "metrics.jsonl"
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    for line, stretched in zip(lines, (100, 200, 900, 1000), strict=True):
+        line["env_steps"] = stretched
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    evidence = read_study(tmp_path)
+    [comparison] = analyse(evidence).tasks[0].comparisons
+    rows = {row.name: row for row in comparison.rows}
+    assert rows["evaluation/return_mean_gm"].difference.estimate == 0.0
+    name = "evaluation/return_vs_samples"
+    ours, theirs = (
+        np.nanmean(metric_matrix(evidence.of("hopper-medium", method), name), axis=1).mean()
+        for method in ("ewa-vq-odt", "odt")
+    )
+    assert ours != theirs
+    assert rows[name].difference.estimate == pytest.approx(ours - theirs)
 
 
 def test_small_returns_keep_their_figures(tmp_path: Path) -> None:

@@ -203,7 +203,8 @@ def _paper_table(task: str, comparison: Comparison, name: str) -> Table:
     return Table(
         header,
         rows,
-        "The paper's seven metrics as in its tables, mean over seeds, then over steps"
+        "The paper's seven metrics as in its tables, mean over seeds, then over steps; the difference is one of each "
+        "seed's own means, which is another number where seeds were measured at other steps (return_vs_samples)"
         + ("" if paper is None else f"; beside it the paper's own numbers for {paper.dataset}, EWA-VQ-ODT / ODT")
         + ".",
         text=(0, 6),
