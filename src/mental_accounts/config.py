@@ -2,15 +2,14 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
-from types import NoneType, UnionType
-from typing import Any, Literal, Self, TypeVar, get_args, get_origin, get_type_hints
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal, Self
 
 from mental_accounts.accounts.checks import check_count, check_number, check_positive
+from mental_accounts.fields import check_choice, config_from_dict, settle_types
 
 Method = Literal["dt", "odt", "ewa-vq-odt"]
 CodebookKind = Literal["grid", "algorithm2", "product", "hierarchical", "kmeans"]
-Config = TypeVar("Config")
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ class ActionSpec:
     """The smallest discrete action."""
 
     def __post_init__(self) -> None:
-        _choice(self, "kind")
+        check_choice(self, "kind")
         check_count("action.size", self.size, 1)
         if isinstance(self.start, bool) or not isinstance(self.start, int):
             raise TypeError(f"action.start must be a whole number, got {self.start!r}")
@@ -107,9 +106,9 @@ class AccountsConfig:
     """ε: the bias is clipped to ±ε, which bounds the drift of attention by tanh(ε/2). None: no clip."""
 
     def __post_init__(self) -> None:
-        _settle_types(self)
+        settle_types(self)
         for name in _ACCOUNT_CHOICES:
-            _choice(self, name)
+            check_choice(self, name)
         for name, least in (("bins", 2), ("groups", 1), ("coarse_bins", 2), ("soft_codes", 1), ("state_codes", 1)):
             check_count(name, getattr(self, name), least)
         check_positive("soft_width", self.soft_width)
@@ -176,7 +175,7 @@ class ModelConfig:
     """The mental accounts; they are there for method ewa-vq-odt only."""
 
     def __post_init__(self) -> None:
-        _settle_types(self)
+        settle_types(self)
         for name in ("hidden", "layers", "heads", "context_length", "max_timestep"):
             object.__setattr__(self, name, check_count(name, getattr(self, name), 1))
         if self.inner is not None:
@@ -213,7 +212,7 @@ class PolicyConfig(ModelConfig):
     """Returns-to-go are multiplied by this."""
 
     def __post_init__(self) -> None:
-        _choice(self, "method")
+        check_choice(self, "method")
         check_count("state_dim", self.state_dim, 1)
         super().__post_init__()
 
@@ -323,9 +322,9 @@ class TrainConfig:
     """Write a checkpoint at least this often; also at the end, and when stopped by a signal."""
 
     def __post_init__(self) -> None:
-        _settle_types(self)
+        settle_types(self)
         for name in ("method", "optimizer", "precision"):
-            _choice(self, name)
+            check_choice(self, name)
         if self.task is None and self.env_id is None:
             raise ValueError("give a task or an env_id: there is nothing to learn from otherwise")
         if self.method != "ewa-vq-odt" and self.model.accounts.ledger_input != "none":
@@ -389,61 +388,3 @@ _LEAST = {
     "replay_size": 1,
     "random_episodes": 1,
 }
-
-
-def config_from_dict(cls: type[Config], values: Mapping[str, Any], path: str = "") -> Config:
-    """Build a (nested) config dataclass from plain values; errors name the field."""
-    if not isinstance(values, Mapping):
-        raise TypeError(f"{path.rstrip('.') or cls.__name__} must be a table of fields, got {type(values).__name__}")
-    assert is_dataclass(cls)
-    known = {item.name for item in fields(cls)}
-    unknown = sorted(set(values) - known)
-    if unknown:
-        raise ValueError(f"{cls.__name__} has no field {path}{unknown[0]}; it has {', '.join(sorted(known))}")
-    hints = get_type_hints(cls)
-    arguments = {name: _typed(hints[name], value, f"{path}{name}") for name, value in values.items()}
-    try:
-        return cls(**arguments)
-    except TypeError as error:
-        raise ValueError(f"{cls.__name__} cannot be made from {sorted(values)}: {error}") from error
-
-
-def _typed(hint: Any, value: Any, path: str) -> Any:
-    """A JSON value as the type of its field."""
-    if isinstance(hint, type) and is_dataclass(hint):
-        return config_from_dict(hint, value, f"{path}.")
-    if get_origin(hint) is UnionType:
-        if value is None and NoneType in get_args(hint):
-            return None
-        return _typed(next(part for part in get_args(hint) if part is not NoneType), value, path)
-    if get_origin(hint) is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise TypeError(f"{path} must be a list, got {value!r}")
-        return tuple(_typed(get_args(hint)[0], item, path) for item in value)
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    if get_origin(hint) is not Literal and (
-        not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool)
-    ):
-        raise TypeError(f"{path} must be {hint.__name__}, got {value!r}")
-    return value
-
-
-def _settle_types(config: object) -> None:
-    """Refuse flags that are no bool, and make fields that are configurations themselves of plain values."""
-    for name, hint in get_type_hints(type(config)).items():
-        allowed = get_args(hint) if get_origin(hint) is UnionType else (hint,)
-        if any(part is bool or is_dataclass(part) for part in allowed):
-            value = getattr(config, name)
-            if isinstance(value, Mapping) and isinstance(hint, type) and is_dataclass(hint):
-                object.__setattr__(config, name, config_from_dict(hint, value, f"{name}."))
-            elif not isinstance(value, allowed):
-                wanted = " or ".join(part.__name__ for part in allowed)
-                raise TypeError(f"{name} must be {wanted}, got {value!r} ({type(value).__name__})")
-
-
-def _choice(config: object, name: str) -> None:
-    """Refuse a value that the field's Literal does not list."""
-    allowed = get_args(get_type_hints(type(config))[name])
-    if getattr(config, name) not in allowed:
-        raise ValueError(f"{name} must be one of {list(allowed)}, got {getattr(config, name)!r}")
