@@ -36,26 +36,26 @@ ROUND_SECONDS = 0.3
 
 
 @dataclass(frozen=True)
-class Study:
+class Setting:
     """The settings that a task's runs have in common, and its forms."""
 
     preset: TrainConfig
-    settings: Mapping[str, Any]
+    changes: Mapping[str, Any]
     forms: Mapping[str, str]
 
 
-STUDIES = {
-    "hidden-arm": Study(PRESETS["hidden"], PAPERS, {**MAIN, **OPTIONS}),
-    "broken-halfcheetah": Study(PRESETS["hidden"], ROBOTS, {**BROKEN, **BROKEN_OPTIONS}),
-    "hopper-medium": Study(PRESETS["converged"], {}, OBSERVED),
+SETTINGS = {
+    "hidden-arm": Setting(PRESETS["hidden"], PAPERS, {**MAIN, **OPTIONS}),
+    "broken-halfcheetah": Setting(PRESETS["hidden"], ROBOTS, {**BROKEN, **BROKEN_OPTIONS}),
+    "hopper-medium": Setting(PRESETS["converged"], {}, OBSERVED),
 }
 
 
 def make(task: str, label: str, device: str) -> tuple[Callable[[], object], Callable[[], object]]:
     """A function that makes an update, and one that makes a step in all environments."""
-    arm, study = Arm.parse(label), STUDIES[task]
+    arm, setting = Arm.parse(label), SETTINGS[task]
     changes: dict[str, Any] = {"task": task, "method": arm.method, "device": device, "data_steps": DATA_STEPS}
-    config = with_changes(study.preset, {**study.settings, **arm.changes, **changes})
+    config = with_changes(setting.preset, {**setting.changes, **arm.changes, **changes})
     prepared = prepare(config, Path("none"))
     policy = DecisionTransformer(prepared.policy)
     data = prepared.data
@@ -100,13 +100,13 @@ def timed(function: Callable[[], object], times: int, device: str) -> float:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("task", nargs="?", default="hidden-arm", choices=STUDIES)
+    arguments.add_argument("task", nargs="?", default="hidden-arm", choices=SETTINGS)
     arguments.add_argument("--device", default="cpu")
     arguments.add_argument("--rounds", type=int, default=8)
     arguments.add_argument("--json", type=Path)
     asked = arguments.parse_args()
     load_task(asked.task, DATA_STEPS)
-    forms = STUDIES[asked.task].forms
+    forms = SETTINGS[asked.task].forms
     made = {label: make(asked.task, label, asked.device) for label in forms}
     usual = dict(zip(("update", "step"), made["odt"], strict=True))
     times = {what: math.ceil(1e3 * ROUND_SECONDS / timed(one, 3, asked.device)) for what, one in usual.items()}

@@ -212,7 +212,7 @@ def picture(evidence: Evidence, path: Path) -> None:
 
 
 def costs(folder: Path, name: str = "cost-h200.json") -> Mapping[str, Mapping[str, float]]:
-    """Ratios to ODT with the same context (cost.py)."""
+    """What forms cost beside a study's `odt` (cost.py)."""
     found: Mapping[str, Mapping[str, float]] = json.loads((folder / name).read_text())["forms"]
     return found
 

@@ -1,6 +1,7 @@
 """What can be chosen: frozen dataclasses, each field documented, validated once when made."""
 
 import math
+import numbers
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
@@ -30,7 +31,7 @@ class ActionSpec:
     def __post_init__(self) -> None:
         check_choice(self, "kind")
         check_count("action.size", self.size, 1)
-        if isinstance(self.start, bool) or not isinstance(self.start, int):
+        if isinstance(self.start, bool) or not isinstance(self.start, numbers.Integral):
             raise TypeError(f"action.start must be a whole number, got {self.start!r}")
         if self.kind == "box":
             if len(self.low) != self.size or len(self.high) != self.size:
