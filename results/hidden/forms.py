@@ -17,7 +17,6 @@ MAIN = {
     f"ewa-vq-odt:{SOFT}": "the ledger, soft routing to 3 codes",
     LONG: "ODT, K=40: no accounts",
 }
-CANONICAL = {f"ewa-vq-odt:{LEDGER},rule=canonical": "the ledger by the canonical rule"}
 OPTIONS = {
     f"ewa-vq-odt:{HEAD},account_scope=window": "β per head, accounts begin anew with each window",
     f"ewa-vq-odt:{TOKEN}": "β by a map of the token",
@@ -30,7 +29,10 @@ OPTIONS = {
     f"ewa-vq-odt:ledger_input=state,{HEAD}": "the ledger, and β per head",
     f"ewa-vq-odt:{LEDGER},normalised=True": "the ledger, normalised",
     f"ewa-vq-odt:{SOFT}": "the ledger, soft routing to 3 codes",
+    f"ewa-vq-odt:{LEDGER},state_codes=4": "the ledger, accounts of 4 kinds of state",
+    f"ewa-vq-odt:{LEDGER},codebook=hierarchical,num_codes=None": "the ledger, coarse and fine codes",
     f"ewa-vq-odt:{LEDGER},credit=advantage": "the ledger, credit above a baseline",
+    f"ewa-vq-odt:{LEDGER},rule=canonical": "the ledger by the canonical rule",
 }
 LONG_ON_THE_ROBOT = "odt:context_length=20,eval_context_length=20"
 SIGNS = "bins=2,num_codes=64"
@@ -55,7 +57,7 @@ BROKEN = {
 }
 BROKEN_OPTIONS = {with_signs(form): words for form, words in OPTIONS.items()} | {
     f"ewa-vq-odt:{SIGNS},{HEAD},read=now": "β per head, accounts read `now`",
-    f"ewa-vq-odt:{SIGNS},{LEDGER},state_codes=4": "the ledger, accounts of 4 kinds of state",
+    f"ewa-vq-odt:{SIGNS},{LEDGER},credit=advantage,state_codes=4": "the ledger, credit above a baseline, 4 kinds of state",
 }
 OBSERVED = {
     "odt": "ODT, K=20: no accounts",

@@ -9,7 +9,6 @@ import numpy as np
 from forms import (
     BROKEN,
     BROKEN_OPTIONS,
-    CANONICAL,
     HEAD,
     LEDGER,
     LONG,
@@ -54,11 +53,16 @@ SUMMARY = (
     ("β per head beside the ledger", None, f"ledger_input=state,{HEAD}"),
     ("`ledger_input=token` rather than `state`", None, "ledger_input=token,beta=0"),
     ("`read=now`", f"{HEAD},read=now", None),
-    ("`codebook=hierarchical` (box actions)", f"{HEAD},codebook=hierarchical,num_codes=None", None),
+    (
+        "`codebook=hierarchical` (box actions)",
+        f"{HEAD},codebook=hierarchical,num_codes=None",
+        f"{LEDGER},codebook=hierarchical,num_codes=None",
+    ),
     ("`state_codes=4`", f"{HEAD},state_codes=4", f"{LEDGER},state_codes=4"),
     ("`account_scope=window`", f"{HEAD},account_scope=window", None),
     ("`normalised`", f"{HEAD},normalised=True", f"{LEDGER},normalised=True"),
     ("`credit=advantage`", f"{HEAD},credit=advantage", f"{LEDGER},credit=advantage"),
+    ("`rule=canonical`", None, f"{LEDGER},rule=canonical"),
 )
 """Options in words, as a change of β per head, and as a change of the ledger."""
 
@@ -211,9 +215,9 @@ def picture(evidence: Evidence, path: Path) -> None:
     plt.close(figure)
 
 
-def costs(folder: Path, name: str = "cost-h200.json") -> Mapping[str, Mapping[str, float]]:
+def costs(folder: Path, task: str = "arm") -> Mapping[str, Mapping[str, float]]:
     """What forms cost beside a study's `odt` (cost.py)."""
-    found: Mapping[str, Mapping[str, float]] = json.loads((folder / name).read_text())["forms"]
+    found: Mapping[str, Mapping[str, float]] = json.loads((folder / f"cost-{task}-h200.json").read_text())["forms"]
     return found
 
 
@@ -290,12 +294,11 @@ def _gain(evidence: Evidence, named: Callable[[str], str], form: str | None, bas
 def tables(folder: Path) -> str:
     """Of every study."""
     arm, bandit, robot, paid = on_the_arm(folder), on_the_bandit(folder), on_the_robot(folder), costs(folder)
-    robots, full_size = costs(folder, "cost-robot-cpu.json"), costs(folder, "cost-observed-cpu.json")
+    robots, full_size = costs(folder, "robot"), costs(folder, "observed")
     parts = ["### hidden-arm", main_table(folder, tested=True), steps_up(arm, folder / "arm")]
     parts += ["### What the policies know of the hidden cell", knowledge(folder)]
     parts += option_tables(arm, folder / "options", OPTIONS, paid)
-    forms = {**MAIN, **CANONICAL}
-    parts += ["### drifting-bandit", table(bandit, bandit.tasks[0], folder / "bandit", forms, "odt", paid)]
+    parts += ["### drifting-bandit", table(bandit, bandit.tasks[0], folder / "bandit", MAIN, "odt", paid)]
     parts += [steps_up(bandit, folder / "bandit"), *option_tables(bandit, folder / "bandit-options", OPTIONS, paid)]
     parts += [f"### {robot.tasks[0]}", table(robot, robot.tasks[0], folder / "broken", BROKEN, "odt", robots)]
     parts += [steps_up(robot, folder / "broken", ROBOTS_STEPS_UP)]
