@@ -46,7 +46,7 @@ def test_list_shows_what_is_here_beside_what_d4rl_published(tmp_path: Path, caps
     hopper = next(line for line in lines if line.startswith("hopper-medium "))
     assert hopper.split() == ["hopper-medium", "builtin", "Hopper-v5", "1422", "±", "379"]
     mine = lines[-1].split()
-    assert mine[:2] == ["imported/mine", "imported"]
+    assert mine[:3] == ["imported/mine", "imported", "Reacher-v5"]
     assert "10" in mine
     assert all(line.isprintable() for line in lines)
 
@@ -73,6 +73,11 @@ def test_info(tmp_path: Path, capsys: Captured) -> None:
     assert main(["data", "info", "imported/other"]) == 0
     out = capsys.readouterr().out
     assert "other.safetensors" in out
+    assert "as the data say" in out
+    main(["data", "import", str(path), "--name", "own", "--env", "tests.learning.walk_env:Walk-v0"])
+    capsys.readouterr()
+    assert main(["data", "info", "imported/own"]) == 0
+    assert "tests.learning.walk_env:Walk-v0" in capsys.readouterr().out
     assert "not on this machine" not in out
 
 

@@ -359,3 +359,21 @@ def test_bad_input_says_what_was_expected_what_came_and_where() -> None:
     for call, error, message in cases:
         with pytest.raises(error, match=message):
             call()
+
+
+def test_a_rule_of_ones_own_enters_the_same_live_and_over_a_trajectory() -> None:
+    class Doubled(ma.EWA):
+        def entered(self, payoffs: torch.Tensor) -> torch.Tensor:
+            return 2 * super().entered(payoffs)
+
+    class Losses(ma.CanonicalEWA):
+        def entered(self, payoffs: torch.Tensor) -> torch.Tensor:
+            return payoffs.clamp(max=0.0)
+
+    codes, rewards = torch.randint(0, 4, (3, 9)), torch.randn(3, 9)
+    for rule, plain in ((Doubled(), ma.EWA()), (Losses(0.1, 0.2, 0.5), ma.CanonicalEWA(0.1, 0.2, 0.5))):
+        ledger = rule.ledger(4, (3,))
+        posted = torch.stack([ledger.post(codes[:, t], rewards[:, t]) for t in range(9)], dim=1)
+        torch.testing.assert_close(posted, rule.trace(codes, rewards))
+        torch.testing.assert_close(ledger.attractions, rule.closed_form(codes, rewards, 4))
+        assert not torch.allclose(posted, plain.trace(codes, rewards))

@@ -137,6 +137,8 @@ def test_annotation_reads_actions_in_the_environments_units() -> None:
     by_hand = store_of(wide)
     by_hand.annotate(ma.GridCodebook(2, 5), ma.EWA(), to_unit=lambda actions: (actions - 1) / 2)
     assert torch.equal(narrow.codes, by_hand.codes)
+    with pytest.raises(DataError, match=r"outside of the action bounds \[-1, 1\]; give the store its action_spec, or"):
+        store_of(wide).annotate(ma.GridCodebook(2, 5), ma.EWA())
 
 
 def test_discrete_actions() -> None:

@@ -1,5 +1,7 @@
 """Accounts in models of transformers: against the model's own eager attention with the bias added by hand."""
 
+import copy
+import pickle
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -199,6 +201,24 @@ def gpt2(**changes: Any) -> Any:
     return transformers.GPT2LMHeadModel(config).eval()
 
 
+SMALL = {
+    "vocab_size": 8, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32,
+    "max_position_embeddings": 64, "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 7,
+}  # fmt: skip
+
+
+def llama(**changes: Any) -> Any:
+    torch.manual_seed(0)
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL, **changes)).eval()
+
+
+def mistral(**changes: Any) -> Any:
+    """Its attention, and so its cache, sees the last four tokens."""
+    torch.manual_seed(0)
+    config = transformers.MistralConfig(**SMALL, num_key_value_heads=2, sliding_window=4, **changes)
+    return transformers.MistralForCausalLM(config).eval()
+
+
 PAYS = torch.linspace(-1, 1, 8)
 
 
@@ -237,6 +257,49 @@ def test_the_cached_logits_of_generate_are_those_of_one_forward() -> None:
     assert torch.allclose(torch.stack(made.logits, dim=1), whole[:, 4:-1], atol=1e-6)
 
 
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("make", [gpt2, llama, mistral])
+def test_generate_with_any_cache_is_generate_without(make: Any, cache: str, implementation: str) -> None:
+    model, prompt, book = make(attn_implementation=implementation), torch.randint(0, 7, (3, 5)), ma.DiscreteCodebook(8)
+    options = {
+        "max_new_tokens": 12, "eos_token_id": None, "pad_token_id": 7, "do_sample": False, "output_logits": True,
+        "return_dict_in_generate": True,
+    }  # fmt: skip
+    plain = model.generate(prompt, use_cache=False, **options)
+    with hugging_face_accounts(model, book, RULE, 3.0, columns=every(2, 1), steps=read_tokens):
+        without = model.generate(prompt, use_cache=False, **options)
+        cached = model.generate(prompt, cache_implementation=cache, **options)
+    assert torch.equal(cached.sequences, without.sequences)
+    for one, other in zip(cached.logits, without.logits, strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+    assert not torch.allclose(plain.logits[0], without.logits[0], atol=1e-4)
+
+
+def test_a_model_over_tokens_is_told_in_the_call() -> None:
+    model, book = llama().model, ma.GridCodebook(dim=ACTION)
+    embedded, other = torch.randn(B, 3 * K, 32), windows()
+    actions, rewards = other["actions"], other["rewards"].squeeze(-1)
+    mask = torch.arange(K) >= torch.tensor([[0], [0], [2]])
+    with hugging_face_accounts(model, book, RULE, 0.9, columns=every(3, 2)) as accounts:
+        A = RULE.trace(book.route(actions), rewards, mask=mask)
+        expected = model(inputs_embeds=embedded, attractions=A).last_hidden_state
+        accounts.enter(torch.zeros_like(actions), torch.ones_like(rewards))
+        told = {"actions": actions, "rewards": rewards, "account_mask": mask}
+        assert torch.equal(model(inputs_embeds=embedded, **told).last_hidden_state, expected)
+        assert not torch.equal(model(inputs_embeds=embedded).last_hidden_state, expected)
+
+
+def test_an_embedding_that_reads_the_mask_is_no_attention() -> None:
+    sizes = {"vocab_size": 8, "hidden_size": 32, "word_embed_proj_dim": 32, "ffn_dim": 32, "num_hidden_layers": 2}
+    config = transformers.OPTConfig(**sizes, num_attention_heads=2, max_position_embeddings=64, pad_token_id=1)
+    model, tokens, told = transformers.OPTModel(config).eval(), torch.randint(2, 8, (B, 3 * K)), windows()
+    plain = model(tokens).last_hidden_state
+    with hugging_face_accounts(model, BOOK, RULE, 0.9, columns=every(3, 2)):
+        biased = model(tokens, actions=told["actions"], rewards=told["rewards"].squeeze(-1)).last_hidden_state
+    assert not torch.allclose(biased, plain, atol=1e-3)
+
+
 def test_a_registered_attention_function_is_given_the_bias() -> None:
     seen: list[Tensor] = []
 
@@ -255,6 +318,57 @@ def test_a_registered_attention_function_is_given_the_bias() -> None:
 
 
 class TestBadInput:
+    def test_attention_outside_of_the_models_call(self) -> None:
+        model = gpt2()
+        with hugging_face_accounts(model, ma.DiscreteCodebook(8), RULE, 0.5, columns=every(2, 1)) as accounts:
+            with pytest.raises(RuntimeError, match=r"GPT2Attention runs outside of the call of the model.*detach\(\)"):
+                model.transformer(torch.tensor([[1, 2, 3]]))
+            accounts.beta = 0.0
+            model.transformer(torch.tensor([[1, 2, 3]]))
+
+    def test_a_copy_would_not_share_the_accounts(self) -> None:
+        model = decision_transformer()
+        with hugging_face_accounts(model, BOOK, RULE, 0.1):
+            for how in (copy.deepcopy, pickle.dumps):
+                with pytest.raises(TypeError, match="cannot be copied or pickled with accounts attached"):
+                    how(model)
+
+    def test_checkpointing_that_is_switched_on_later(self) -> None:
+        model, book, tokens = gpt2().train(), ma.DiscreteCodebook(8), torch.randint(0, 7, (3, 6))
+        with hugging_face_accounts(model, book, RULE, 0.1, columns=every(2, 1), steps=read_tokens):
+            model.gradient_checkpointing_enable()
+            with pytest.raises(ValueError, match=r"checkpointing runs attention again.*gradient_checkpointing_disable"):
+                model(tokens)
+            model.gradient_checkpointing_disable()
+            model(tokens)
+
+    def test_a_model_whose_call_has_no_tokens(self) -> None:
+        class Wrapper(torch.nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.inner = decision_transformer()
+
+            def forward(self, **inputs: Tensor) -> Any:
+                return self.inner(**inputs)
+
+        model = Wrapper()
+        with (
+            hugging_face_accounts(model, BOOK, RULE, 0.1, columns=every(3, 2)),
+            pytest.raises(ValueError, match="the call of Wrapper has neither input_ids nor inputs_embeds"),
+        ):
+            model(**windows())
+
+    def test_tokens_that_are_taken_back(self) -> None:
+        model, book = llama(), ma.DiscreteCodebook(8)
+        with (
+            hugging_face_accounts(model, book, RULE, 0.1, columns=every(2, 1), steps=read_tokens),
+            pytest.raises(ValueError, match="generate without prompt_lookup_num_tokens"),
+        ):
+            model.generate(
+                torch.tensor([[1, 2, 3, 1, 2, 3]]), max_new_tokens=12, eos_token_id=None, do_sample=False,
+                prompt_lookup_num_tokens=2,
+            )  # fmt: skip
+
     def test_attention_that_takes_no_mask(self) -> None:
         model = decision_transformer()
         model.config._attn_implementation = "flash_attention_2"
@@ -329,10 +443,9 @@ class TestBadInput:
         with pytest.raises(TypeError, match="rule must be EWA"):
             hugging_face_accounts(decision_transformer(), BOOK, 0.1, 0.1)  # type: ignore[arg-type]
 
-    def test_a_beta_for_too_few_layers(self) -> None:
+    @pytest.mark.parametrize("shape", [(2, 1), (4, 2), (3,), (3, 5), (1, 1, 2)])
+    def test_a_beta_that_is_not_of_the_models_shape(self, shape: tuple[int, ...]) -> None:
         model = decision_transformer(layers=3)
-        with (
-            hugging_face_accounts(model, BOOK, RULE, torch.ones(2, 1)),
-            pytest.raises(ValueError, match="beta has 2 layers, but the model has at least 3"),
-        ):
-            model(**windows())
+        expected = r"beta must be a number or have shape \(2,\) or \(3, 2\): the model has 3 layers of 2 heads; got"
+        with pytest.raises(ValueError, match=expected):
+            hugging_face_accounts(model, BOOK, RULE, torch.ones(shape))

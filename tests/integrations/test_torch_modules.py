@@ -1,6 +1,9 @@
 """Accounts in PyTorch's own modules: against their attention written out, with the bias added by hand."""
 
+import copy
 import math
+import pickle
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -40,8 +43,8 @@ def attention_by_hand(module: nn.MultiheadAttention, x: Tensor, mask: Tensor) ->
     return mixed
 
 
-def encoder_by_hand(encoder: nn.TransformerEncoder, x: Tensor, masks: list[Tensor]) -> Tensor:
-    for layer, mask in zip(encoder.layers, masks, strict=True):
+def encoder_by_hand(layers: Iterable[nn.Module], x: Tensor, masks: list[Tensor]) -> Tensor:
+    for layer, mask in zip(layers, masks, strict=True):
         assert isinstance(layer, nn.TransformerEncoderLayer)
 
         def mlp(y: Tensor, layer: nn.TransformerEncoderLayer = layer) -> Tensor:
@@ -83,7 +86,7 @@ def test_an_encoder_is_the_bias_added_by_hand(masks: str, norm_first: bool, infe
         full = full + CAUSAL
     if "src_key_padding_mask" in MASKS[masks]:
         full = full.masked_fill(MASKS[masks]["src_key_padding_mask"][:, None, None, :], -math.inf)
-    expected = encoder_by_hand(encoder, x, [full + bias_of(told, 0.6)] * 2)
+    expected = encoder_by_hand(encoder.layers, x, [full + bias_of(told, 0.6)] * 2)
     with torch.set_grad_enabled(not inference), torch_accounts(encoder, BOOK, RULE, 0.6):
         ours = encoder(x if batch_first else x.transpose(0, 1), **MASKS[masks], **told)
     there = slice(0, S - 6)  # columns that no sequence pads
@@ -115,7 +118,7 @@ def test_one_beta_per_layer_and_head_with_gradients() -> None:
     scale = ma.BiasScale(0.3, learned=True, layers=2, heads=HEADS)
     scale.beta.data.uniform_(-0.5, 0.5)
     bias = bias_of(told, scale.beta)  # (layers, B, heads, 1, S)
-    encoder_by_hand(encoder, x, [CAUSAL + bias[0], CAUSAL + bias[1]]).square().sum().backward()
+    encoder_by_hand(encoder.layers, x, [CAUSAL + bias[0], CAUSAL + bias[1]]).square().sum().backward()
     assert scale.beta.grad is not None
     expected, scale.beta.grad = scale.beta.grad.clone(), None
     with torch_accounts(encoder, BOOK, RULE, scale):
@@ -149,6 +152,9 @@ class Policy(nn.Module):
         self.encoder = make_encoder()
         self.head = nn.Linear(HIDDEN, ACTION)
 
+    def act(self, tokens: Tensor) -> Tensor:
+        return self.forward(tokens)
+
     def forward(self, tokens: Tensor) -> Tensor:
         S = tokens.shape[1]
         out: Tensor = self.head(self.encoder(tokens, mask=torch.full((S, S), -math.inf).triu(1)))
@@ -158,7 +164,7 @@ class Policy(nn.Module):
 def test_a_model_around_an_encoder_and_its_own_loop() -> None:
     """Told before the call, and live: both give the trajectory's attractions."""
     model, told, x = Policy().eval(), steps(), torch.randn(B, S, HIDDEN)
-    expected = model.head(encoder_by_hand(model.encoder, x, [CAUSAL + bias_of(told, 0.6)] * 2))
+    expected = model.head(encoder_by_hand(model.encoder.layers, x, [CAUSAL + bias_of(told, 0.6)] * 2))
     with torch_accounts(model, BOOK, RULE, 0.6) as accounts, torch.no_grad():
         accounts.enter(**told)
         assert torch.allclose(model(x), expected, atol=1e-6, rtol=0)
@@ -168,6 +174,47 @@ def test_a_model_around_an_encoder_and_its_own_loop() -> None:
             assert torch.allclose(seen, expected[:, 3 * t + 1], atol=1e-6, rtol=0)
             accounts.post(told["actions"][:, t], told["rewards"][:, t])
         accounts.end()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_attention_that_is_reached_past_the_models_call(training: bool) -> None:
+    """By another method, or by a part of the model: the accounts as they stand at that time."""
+    model, x = Policy().train(training), torch.randn(B, S, HIDDEN)
+    plain, fast = model(x), torch.backends.mha.get_fastpath_enabled()
+    with torch.set_grad_enabled(training), torch_accounts(model, BOOK, RULE, 0.6) as accounts:
+        for _ in range(2):
+            told = steps()
+            accounts.enter(**told)
+            expected = model(x)
+            assert not torch.allclose(expected, plain, atol=1e-4)
+            assert torch.equal(model.act(x), expected)
+            assert torch.equal(model.head(model.encoder(x, mask=CAUSAL)), expected)
+            layer = model.encoder.layers[0]
+            by_hand = encoder_by_hand([layer], x, [bias_of(told, 0.6)])
+            assert torch.allclose(layer(x), by_hand, atol=1e-6)
+        accounts.begin(B)
+        accounts.post(told["actions"][:, 0], told["rewards"][:, 0])
+        assert torch.equal(model.act(x), model(x))
+        assert not torch.equal(model(x), expected)
+    assert torch.backends.mha.get_fastpath_enabled() == fast
+    assert torch.allclose(model(x), plain, atol=1e-6)
+    assert not any("forward" in part.__dict__ for part in model.modules())
+
+
+def test_live_accounts_remember_what_a_shorter_sequence_did_not_need() -> None:
+    model, told, x = Policy().eval(), steps(), torch.randn(B, S, HIDDEN)
+    with torch_accounts(model, BOOK, RULE, 0.6) as accounts, torch.no_grad():
+        whole = model(x[:, :-1], attractions=accounts.trace(**told))
+        for keep in (None, 3):
+            accounts.begin(B, **({} if keep is None else {"keep": keep}))
+            for t in range(K - 1):
+                accounts.post(told["actions"][:, t], told["rewards"][:, t])
+            model(x[:, :5])
+            if keep is None:
+                assert torch.allclose(model(x[:, :-1]), whole, atol=1e-6)
+            else:
+                with pytest.raises(ValueError, match="of 4 actions are asked for, but live accounts keep those"):
+                    model(x[:, :-1])
 
 
 def test_a_decoders_attention_to_its_memory_is_left_alone() -> None:
@@ -209,6 +256,53 @@ class TestBadInput:
             pytest.raises(ValueError, match=message.replace("3, 5", "3, 6")),
         ):
             encoder(torch.randn(B, 12, HIDDEN), attractions=torch.zeros(B, 6))
+
+    def test_a_copy_would_not_share_the_accounts(self) -> None:
+        model = Policy()
+        with torch_accounts(model, BOOK, RULE, 0.6):
+            for how in (copy.deepcopy, pickle.dumps):
+                with pytest.raises(TypeError, match=r"cannot be copied or pickled with accounts attached.*detach\(\)"):
+                    how(model)
+        copy.deepcopy(model)
+        pickle.dumps(model)
+
+    def test_accounts_twice_in_one_model(self) -> None:
+        model = Policy()
+        for one, other in ((model, model.encoder), (model.encoder, model)):
+            with (
+                torch_accounts(one, BOOK, RULE, 0.6),
+                pytest.raises(ValueError, match="the model, or a part of it, has accounts already"),
+            ):
+                torch_accounts(other, BOOK, RULE, 0.6)
+
+    @pytest.mark.parametrize("reentrant", [False, True])
+    def test_attention_that_runs_again_in_the_backward_pass(self, reentrant: bool) -> None:
+        class Saving(Policy):
+            def forward(self, tokens: Tensor) -> Tensor:
+                for layer in self.encoder.layers:
+                    tokens = torch.utils.checkpoint.checkpoint(layer, tokens, use_reentrant=reentrant)
+                return tokens
+
+        model, x = Saving(), torch.randn(B, S, HIDDEN, requires_grad=True)
+        with torch_accounts(model, BOOK, RULE, 0.6) as accounts:
+            accounts.enter(**steps())
+            loss = model(x, **steps()).sum()
+            with pytest.raises(RuntimeError, match="gradient checkpointing runs attention again after the accounts"):
+                loss.backward()
+
+    @pytest.mark.parametrize("shape", [(3,), (2, 3), (3, 4), (1, 2, 4)])
+    def test_a_beta_that_is_not_of_the_models_shape(self, shape: tuple[int, ...]) -> None:
+        with pytest.raises(ValueError, match=r"shape \(4,\) or \(2, 4\): the model has 2 layers of 4 heads; got"):
+            torch_accounts(make_encoder(), BOOK, RULE, torch.ones(shape))
+
+    def test_a_codebook_that_does_not_say_how_many_codes_it_has(self) -> None:
+        class Mine(ma.GridCodebook):
+            def __init__(self) -> None:
+                nn.Module.__init__(self)
+                self.dim = ACTION
+
+        with pytest.raises(TypeError, match=r"Mine must set num_codes, centers in its __init__"):
+            torch_accounts(make_encoder(), Mine(), RULE, 0.6)
 
     def test_nothing_told(self) -> None:
         encoder = make_encoder()

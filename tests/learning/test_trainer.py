@@ -432,7 +432,9 @@ def test_random_episodes_are_kept_and_other_data_refused(aim: TrainConfig, tmp_p
 
 
 def test_environments_of_all_kinds(tmp_path: Path) -> None:
-    """No time limit; actions looked up in a dict; bounds that float32 cannot hold; a constructor that raises."""
+    """No time limit; actions looked up in a dict; numbers of actions that begin late, with windows that are mostly
+    padding; bounds that float32 cannot hold; a constructor that raises.
+    """
 
     class Endless(gymnasium.Env):
         observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
@@ -443,6 +445,12 @@ def test_environments_of_all_kinds(tmp_path: Path) -> None:
 
         def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
             return np.zeros(1, np.float32), {0: 0.0, 1: 1.0}[action], False, False, {}
+
+    class Late(Endless):
+        action_space = gymnasium.spaces.Discrete(2, start=5)
+
+        def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+            return np.zeros(1, np.float32), {5: 0.0, 6: 1.0}[action], True, False, {}
 
     class Precise(Endless):
         action_space = gymnasium.spaces.Box(np.array([-0.1]), np.array([0.3]), dtype=np.float64)
@@ -455,7 +463,7 @@ def test_environments_of_all_kinds(tmp_path: Path) -> None:
         def __init__(self) -> None:
             raise KeyError("no such robot")
 
-    for name, kind in [("Endless-v0", Endless), ("Precise-v0", Precise), ("Broken-v0", Broken)]:
+    for name, kind in [("Endless-v0", Endless), ("Late-v0", Late), ("Precise-v0", Precise), ("Broken-v0", Broken)]:
         gymnasium.register(name, entry_point=kind, disable_env_checker=True)
     config = TrainConfig(
         task=None, env_id="Endless-v0", random_episodes=1, online_iterations=1, updates_per_iteration=1,
@@ -465,6 +473,8 @@ def test_environments_of_all_kinds(tmp_path: Path) -> None:
     start(config, tmp_path / "endless").run()
     assert numbers(tmp_path / "endless")[0]["aug_traj/length"] == 1000
     start(replace(config, env_id="Precise-v0"), tmp_path / "precise").run()
+    for method in ("odt", "ewa-vq-odt"):
+        start(replace(config, env_id="Late-v0", method=method), tmp_path / method).run()
     with pytest.raises(RunError, match="constructor raised KeyError"):
         prepare(replace(config, env_id="Broken-v0"))
     for device in ("mps", "meta", "nonsense"):

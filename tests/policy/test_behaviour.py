@@ -101,6 +101,19 @@ def test_padding_is_inert_and_equals_a_short_context(
     torch.testing.assert_close(numbers(policy(**short)), base, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("method", ["odt", "ewa-vq-odt"])
+def test_padded_discrete_actions_may_be_any_number(method: str) -> None:
+    policy = make_policy(tiny(method=method, action=DISCRETE))
+    window = make_window(policy, B=2, K=6, padding=[3, 0])
+    base = numbers(policy(**window))
+    for value in (0, -9, 10**6):
+        garbage = {**window, "actions": window["actions"].where(window["mask"], value)}
+        assert torch.equal(numbers(policy(**garbage))[window["mask"]], base[window["mask"]])
+    window["actions"][1, 2] = 0
+    with pytest.raises(ValueError, match=r"codes must be in \[0, 3\), but codes\[1, 2\] is -1"):
+        policy(**window)
+
+
 @pytest.mark.parametrize("scope", ["trajectory", "window"])
 @pytest.mark.parametrize("accounts", [*BOTH, None])
 @pytest.mark.parametrize("action", [BOX, DISCRETE])

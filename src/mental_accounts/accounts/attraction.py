@@ -98,7 +98,7 @@ class EWA:
         dtype: torch.dtype = torch.float32,
     ) -> Ledger:
         """Live accounts for actors that act in parallel, all at zero."""
-        return Ledger(num_codes, batch_shape, 1.0 - self.phi, self.delta, device, dtype)
+        return Ledger(num_codes, batch_shape, 1.0 - self.phi, self.entered, device, dtype)
 
     @without_autocast
     def closed_form(
@@ -184,7 +184,7 @@ class CanonicalEWA:
             raise ValueError("give foregone payoffs or weights of codes, not both")
         steps = checked_steps(codes, rewards, mask, lengths, num_codes, weights)
         if foregone is None:
-            sums = trace_posts(steps, steps.posts(steps.payoffs), self.phi, num_codes)
+            sums = trace_posts(steps, steps.posts(self.entered(steps.payoffs)), self.phi, num_codes)
         else:
             sums = trace_credits(steps, self._credits(steps, foregone, rewards), self.phi)
         balances, initial = self._start(start, steps, num_codes)
@@ -201,8 +201,9 @@ class CanonicalEWA:
     ) -> CanonicalLedger:
         """Live accounts for actors that act in parallel, all at zero."""
         return CanonicalLedger(
-            num_codes, batch_shape, 1.0 - self.phi, self.delta, 1.0 - self.rho, self.initial_experience, device, dtype
-        )
+            num_codes, batch_shape, 1.0 - self.phi, self.entered, self.delta, 1.0 - self.rho, self.initial_experience,
+            device, dtype,
+        )  # fmt: skip
 
     @without_autocast
     def closed_form(
@@ -219,7 +220,7 @@ class CanonicalEWA:
         """All balances after the last step, (..., num_codes): decayed sums of what was entered, over N."""
         steps = checked_steps(codes, rewards, mask, lengths, num_codes)
         if foregone is None:
-            sums = final_sums(steps, steps.posts(steps.payoffs), self.phi, num_codes)
+            sums = final_sums(steps, steps.posts(self.entered(steps.payoffs)), self.phi, num_codes)
         else:
             age = (steps.n[:, -1:] - steps.n).unsqueeze(-1)
             sums = (self._credits(steps, foregone, rewards) * (1.0 - self.phi) ** age).sum(dim=1)
@@ -268,7 +269,8 @@ class CanonicalEWA:
         padded = None if steps.present is None else ~steps.present.reshape(*rewards.shape, 1)
         entered = foregone_payoffs(foregone, shape, steps.payoffs.dtype, padded)
         entered = entered.reshape(*steps.payoffs.shape, -1) * self.delta
-        entered = entered.scatter(-1, steps.codes, steps.payoffs.unsqueeze(-1).expand(steps.codes.shape))
+        chosen = self.entered(steps.payoffs).unsqueeze(-1).expand(steps.codes.shape)
+        entered = entered.scatter(-1, steps.codes, chosen)
         return entered if steps.present is None else entered * steps.present.unsqueeze(-1)
 
     def _start(

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from mental_accounts.accounts.attraction import UpdateRule
 from mental_accounts.accounts.checks import check_count, check_finite, check_positive, looking_is_free
-from mental_accounts.accounts.codebooks import Codebook, fit_centers, nearest_center
+from mental_accounts.accounts.codebooks import Codebook, check_codebook, fit_centers, nearest_center
 from mental_accounts.accounts.ledger import CanonicalLedger, Ledger
 from mental_accounts.accounts.precision import FullPrecisionModule, full_precision
 from mental_accounts.accounts.rewards import RewardTransform
@@ -121,6 +121,7 @@ class Bookkeeping(FullPrecisionModule):
         baseline: StateBaseline | None = None,
     ) -> None:
         super().__init__()
+        check_codebook(codebook)
         check_count("soft_codes", soft_codes, 1)
         check_positive("soft_width", soft_width)
         if soft_codes > 1 and (codebook.centers is None or codebook.code_shape or soft_codes > codebook.num_codes):

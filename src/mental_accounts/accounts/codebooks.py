@@ -61,6 +61,17 @@ class Codebook(FullPrecisionModule, ABC):
         return full_precision(actions.detach())
 
 
+def check_codebook(codebook: Codebook) -> None:
+    """Refuse what is no codebook, or one that does not say what a codebook must."""
+    if not isinstance(codebook, Codebook):
+        raise TypeError(f"codebook must be a codebook such as GridCodebook(dim=3), got {type(codebook).__name__}")
+    missing = [name for name in ("dim", "num_codes", "centers") if not hasattr(codebook, name)]
+    if missing:
+        raise TypeError(
+            f"{type(codebook).__name__} must set {', '.join(missing)} in its __init__ (centers may be None)"
+        )
+
+
 class GridCodebook(Codebook):
     """An axis-aligned grid with `bins` points per dimension, c[d] = 2 g[d] / (bins - 1) - 1 (Algorithm 2).
 

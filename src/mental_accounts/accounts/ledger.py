@@ -3,6 +3,8 @@
 Posting is a few in-place kernels on fixed memory: no synchronisation, and it can be captured in a CUDA graph.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -21,7 +23,7 @@ class Ledger(FullPrecisionModule):
         num_codes: int,
         batch_shape: tuple[int, ...],
         retention: float,
-        chosen_weight: float,
+        entered: Callable[[Tensor], Tensor],
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
@@ -33,7 +35,7 @@ class Ledger(FullPrecisionModule):
         super().__init__()
         self.batch_shape = tuple(batch_shape)
         self.num_codes = num_codes
-        self.retention, self.chosen_weight = retention, chosen_weight
+        self.retention, self._entered = retention, entered
         self.register_buffer("attractions", torch.zeros(*batch_shape, num_codes, device=device, dtype=dtype))
 
     @torch.no_grad()
@@ -53,7 +55,7 @@ class Ledger(FullPrecisionModule):
         else:
             retained = torch.where(active, self.attractions.new_full((), self.retention), 1.0)
             self.attractions.mul_(retained.unsqueeze(-1))
-        self.attractions.scatter_add_(-1, index, self._shares(payoffs.mul(self.chosen_weight), index, weights))
+        self.attractions.scatter_add_(-1, index, self._shares(self._entered(payoffs), index, weights))
         return self._balances(index, active, codes.shape)
 
     @torch.no_grad()
@@ -120,13 +122,14 @@ class CanonicalLedger(Ledger):
         num_codes: int,
         batch_shape: tuple[int, ...],
         retention: float,
+        entered: Callable[[Tensor], Tensor],
         foregone_weight: float,
         experience_retention: float,
         initial_experience: float,
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        super().__init__(num_codes, batch_shape, retention, 1.0, device, dtype)
+        super().__init__(num_codes, batch_shape, retention, entered, device, dtype)
         self.foregone_weight = foregone_weight
         self.experience_retention, self.initial_experience = experience_retention, initial_experience
         self.register_buffer("experience", torch.full(batch_shape, initial_experience, device=device, dtype=dtype))
@@ -145,7 +148,7 @@ class CanonicalLedger(Ledger):
         The chosen action's own payoff is its reward, whatever `foregone` says of it.
         """
         index, payoffs = self._checked(codes, rewards, active)
-        payoffs = self._shares(payoffs, index, weights)
+        payoffs = self._shares(self._entered(payoffs), index, weights)
         if foregone is None:
             credit = torch.zeros_like(self.attractions).scatter_add(-1, index, payoffs)
         else:

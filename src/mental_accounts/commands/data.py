@@ -38,10 +38,11 @@ class DataInfo:
 
     def execute(self) -> int:
         task = find_task(self.task)
+        held = [item for item in held_data() if item.task == task.name]
         facts = {
             "task": task.name,
             "source": f"{task.source} ({task.dataset})",
-            "environment": task.env_id or "as the data say",
+            "environment": _environment(task, held) or "as the data say",
             "evaluation return": _number(task.target_return),
             "exploration return": _number(task.exploration_return),
             "score 0 / 100": f"{_number(task.random_return)} / {_number(task.expert_return)}",
@@ -49,7 +50,6 @@ class DataInfo:
             "timestep embedding": "yes" if task.timestep_embedding else "no",
         }
         _show(["", ""], [[name, value] for name, value in facts.items()])
-        held = [item for item in held_data() if item.task == task.name]
         rows = [
             [f"here, seed {item.seed}" if item.seed is not None else "here", *_numbers(item), str(item.path or "")]
             for item in held
@@ -99,7 +99,7 @@ class ImportData:
     name: str | None = None
     """What to call it; by default as the file is called."""
     env: str | None = None
-    """The Gymnasium environment that the data belong to."""
+    """The Gymnasium environment that the data belong to; my_module:My-v0 for one of a module of yours."""
     time_limit: int | None = None
     """For HDF5 files without `timeouts`: the most steps that an episode may have."""
 
@@ -138,7 +138,12 @@ def _describe(name: str, store: Trajectories) -> None:
 def _row(task: Task, item: Held) -> list[str]:
     seed = f", seed {item.seed}" if item.seed else ""
     published = "" if task.published is None else _spread(task.published.return_mean, task.published.return_std)
-    return [task.name, f"{task.source}{seed}", task.env_id or "?", *_numbers(item), published]
+    return [task.name, f"{task.source}{seed}", _environment(task, [item]) or "?", *_numbers(item), published]
+
+
+def _environment(task: Task, held: Sequence[Held]) -> str | None:
+    """The task's, or what its data on this machine say."""
+    return task.env_id or next((item.env_id for item in held if item.env_id), None)
 
 
 def _numbers(item: Held) -> list[str]:

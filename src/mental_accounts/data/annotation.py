@@ -13,7 +13,10 @@ import torch
 from torch import Tensor
 
 from mental_accounts.accounts import Bookkeeping, Entry
+from mental_accounts.accounts.checks import looking_is_free
 from mental_accounts.accounts.scan import block_sums
+from mental_accounts.config import ActionSpec
+from mental_accounts.data.checks import DataError, check_actions
 from mental_accounts.data.storage import Column
 
 GROUP_STEPS = 2**18
@@ -60,6 +63,8 @@ class Annotation:
 
     def annotate(self, observations: Tensor, actions: Tensor, rewards: Tensor, lengths: Tensor) -> dict[str, Tensor]:
         """The columns of N steps: (N, obs), (N, act) or (N,), (N,); trajectories of `lengths` (on the CPU) in turn."""
+        if self.to_unit is None and actions.is_floating_point() and looking_is_free(actions):
+            _check_unit(actions)
         codes, weights, payoffs = [], [], []
         parts = (value.split(GROUP_STEPS) for value in (observations, actions, rewards))
         for state, action, reward in zip(*parts, strict=True):
@@ -104,6 +109,17 @@ class Annotation:
         part = self.columns["snapshots"].shape[0]
         padded = torch.nn.functional.pad(sums, (0, part * SNAPSHOT_STEPS - sums.shape[-1]))
         return padded.reshape(len(sums), -1, part)  # (B, blocks · SNAPSHOT_STEPS, part)
+
+
+def _check_unit(actions: Tensor) -> None:
+    """Refuse actions (N, dim) outside of [-1, 1], which a codebook would take for those at the border."""
+    dim = actions.shape[-1]
+    try:
+        check_actions(actions, ActionSpec("box", dim, (-1.0,) * dim, (1.0,) * dim), "accounts")
+    except DataError as error:
+        raise DataError(
+            f"{error}; give the store its action_spec, or annotate a function to_unit that brings actions into [-1, 1]"
+        ) from None
 
 
 def _groups(lengths: Tensor) -> Iterator[Tensor]:

@@ -18,6 +18,7 @@ class Held:
 
     task: str
     path: Path | None
+    env_id: str | None = None
     seed: int | None = None
     steps: int | None = None
     trajectories: int | None = None
@@ -53,4 +54,5 @@ def _held(task: str, path: Path) -> Held:
     facts = read_facts(path)
     summary, info = facts.get("summary", {}), facts.get("info", {})
     numbers = {name: summary.get(name) for name in ("return_mean", "return_std", "return_max")}
-    return Held(task, path, info.get("seed"), summary.get("steps"), summary.get("trajectories"), **numbers)
+    counts = {name: summary.get(name) for name in ("steps", "trajectories")}
+    return Held(task, path, info.get("env_id"), info.get("seed"), **counts, **numbers)

@@ -1,5 +1,6 @@
 """The user's own data under a name: a D4RL-layout HDF5 file, a Decision Transformer `.pkl`, or a Minari data set."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -49,10 +50,13 @@ def import_data(
 
 
 def _check_environment(env_id: str) -> None:
-    """Refuse a name that Gymnasium does not know."""
+    """Refuse a name that Gymnasium does not know; `module:Env-v0` is one of a module that registers it."""
     import gymnasium  # data themselves need no environments
 
+    module, _, name = env_id.rpartition(":")
     try:
-        gymnasium.spec(env_id)
+        if module:
+            importlib.import_module(module)
+        gymnasium.spec(name)
     except (gymnasium.error.Error, ImportError) as error:
         raise DataError(f"there is no environment {env_id}: {error}") from error

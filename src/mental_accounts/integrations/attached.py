@@ -6,14 +6,15 @@ call; what was given by `enter` before.
 """
 
 from collections.abc import Callable
-from typing import Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from mental_accounts.accounts import (
     BiasScale,
+    CanonicalLedger,
     Codebook,
     Ledger,
     RewardTransform,
@@ -23,6 +24,7 @@ from mental_accounts.accounts import (
 )
 from mental_accounts.accounts.checks import check_count, looking_is_free
 from mental_accounts.accounts.precision import full_precision
+from mental_accounts.integrations.posted import KEPT_STEPS, Posted
 
 Columns = Tensor | Callable[[int], Tensor]
 """Which columns are actions: a bool selector (S,), or a function from the number of columns S to one."""
@@ -60,10 +62,11 @@ class AttachedAccounts:
         self.columns: Columns = every(3, 2) if columns is None else columns
         self.ledger: Ledger | None = None
         """The live accounts, while there are any."""
-        self._posted: list[Tensor] = []
-        self._longest = 1
+        self._posted: Posted | None = None
         self._entered: Tensor | None = None
-        self._told: tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None] = (None,) * 4
+        self._told: dict[str, Tensor | None] = {}
+        self.is_open = False
+        """Whether the call of the model is running."""
         self._column_values: Tensor | None = None
         self._made: dict[int, Tensor] = {}
         self._undo: list[Callable[[], object]] = []
@@ -73,6 +76,14 @@ class AttachedAccounts:
 
     def __exit__(self, *_: object) -> None:
         self.detach()
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.is_attached:
+            raise TypeError(
+                "a model cannot be copied or pickled with accounts attached, since the copy would not share them: "
+                "detach() them first, and attach them again afterwards"
+            )
+        return self.__dict__
 
     @property
     def is_attached(self) -> bool:
@@ -107,13 +118,14 @@ class AttachedAccounts:
         num_codes = self.codebook.num_codes
         return self._one_per_action(self.rule.trace(codes, self._payoffs(rewards), mask=present, num_codes=num_codes))
 
-    def begin(self, num_actors: int) -> Ledger:
+    def begin(self, num_actors: int, keep: int = KEPT_STEPS) -> Ledger:
         """Live accounts for actors that act now, at zero; forwards read them until `end`.
 
-        Where a sequence ends in an action's token, that action counts as the one still to be chosen.
+        Where a sequence ends in an action's token, that action counts as the one still to be chosen. `keep` is the
+        largest number of actions that a sequence may have.
         """
         self.ledger = self.rule.ledger(self.codebook.num_codes, (check_count("num_actors", num_actors, 1),))
-        self._posted = []
+        self._posted = Posted(num_actors, check_count("keep", keep, 1))
         return self.ledger
 
     def post(self, actions: Tensor, rewards: Tensor, ended: Tensor | None = None) -> Tensor:
@@ -121,19 +133,26 @@ class AttachedAccounts:
 
         Where `ended` (n,) is True the actor begins a new episode: accounts at zero, and nothing to read.
         """
-        if self.ledger is None:
+        if self.ledger is None or self._posted is None:
             raise RuntimeError("there are no live accounts: call begin(num_actors) first")
         self.ledger.to(actions.device)
         posted = self._one_per_action(self.ledger.post(self._route(actions), self._payoffs(rewards)))
-        self._posted.append(posted)
         if ended is not None:
             self.ledger.reset(ended)
-            self._posted = [step.masked_fill(ended, 0.0) for step in self._posted]
+        self._posted.append(posted, ended)
         return posted
+
+    def sort(self, actors: Tensor) -> None:
+        """Have the live accounts of place i be those of actor `actors[i]`, (n,), as beam search does."""
+        if self.ledger is not None and self._posted is not None:
+            self.ledger.attractions = self.ledger.attractions[actors]
+            if isinstance(self.ledger, CanonicalLedger):
+                self.ledger.experience = self.ledger.experience[actors]
+            self._posted.sort(actors)
 
     def end(self) -> None:
         """No live accounts any more."""
-        self.ledger, self._posted = None, []
+        self.ledger = self._posted = None
 
     # What attention reads.
 
@@ -142,24 +161,18 @@ class AttachedAccounts:
 
         `pending`: the last of them is still to be chosen, and reads 0.
         """
-        if self.ledger is None:
+        if self.ledger is None or self._posted is None:
             return None
-        self._longest = max(self._longest, K)
-        del self._posted[: -self._longest]  # nothing sees further back
-        known = K - 1 if pending else K
-        recent = self._posted[max(0, len(self._posted) - known) :]
-        now = self.ledger.attractions.new_zeros(self.ledger.batch_shape)
-        window = torch.stack([*recent, now], dim=-1)  # (n, at most K, or K + 1)
-        window = window if pending else window[..., :-1]
-        return F.pad(window, (K - window.shape[-1], 0))
+        device = self.ledger.attractions.device
+        return F.pad(self._posted.last(K - 1, device), (0, 1)) if pending else self._posted.last(K, device)
 
     def choose(
         self,
-        attractions: Tensor | None,
-        actions: Tensor | None,
-        rewards: Tensor | None,
-        mask: Tensor | None,
         columns: Tensor,
+        attractions: Tensor | None = None,
+        actions: Tensor | None = None,
+        rewards: Tensor | None = None,
+        account_mask: Tensor | None = None,
     ) -> Tensor:
         """The attractions (B, K) that a forward with these action columns reads; says what is missing without any.
 
@@ -168,7 +181,7 @@ class AttachedAccounts:
         if attractions is None:
             attractions = self.live_window(int(columns.sum()), pending=bool(columns[-1]))
         if attractions is None and actions is not None and rewards is not None:
-            attractions = self.trace(actions, rewards, mask)
+            attractions = self.trace(actions, rewards, account_mask)
         if attractions is None:
             attractions = self._entered
         if attractions is None:
@@ -197,21 +210,22 @@ class AttachedAccounts:
         self._column_values = column_values
         self._made = {}
 
-    def tell(
-        self,
-        attractions: Tensor | None = None,
-        actions: Tensor | None = None,
-        rewards: Tensor | None = None,
-        account_mask: Tensor | None = None,
-    ) -> None:
-        """What the call of a model said of its steps; its attention will say how many columns they have."""
-        self._told = (attractions, actions, rewards, account_mask)
+    def open(self, **told: Tensor | None) -> None:
+        """The call of the model begins; what it told of its steps, by `choose`'s names, is for `show_for`."""
+        self._told = told
+        self.is_open = True
+        self.show(None)
+
+    def close(self) -> None:
+        """The call of the model is over."""
+        self._told = {}
+        self.is_open = False
         self.show(None)
 
     def show_for(self, S: int, device: torch.device) -> None:
-        """Have columns carry what was told, where attention has S of them."""
-        if self._column_values is None or self._column_values.shape[1] != S:
-            self.show(self.spread(self.choose(*self._told, self.selector(S)), S, device))
+        """Have columns carry what was told, where attention has S of them; outside of a call, what they stand at."""
+        if not self.is_open or self._column_values is None or self._column_values.shape[1] != S:
+            self.show(self.spread(self.choose(self.selector(S), **self._told), S, device))
 
     @property
     def is_quiet(self) -> bool:
@@ -257,11 +271,7 @@ class AttachedAccounts:
                 f"accounts have {tuple(self._column_values.shape)}"
             )
         beta = self.beta() if isinstance(self.beta, BiasScale) else self.beta
-        row = 0
-        if isinstance(beta, Tensor) and beta.ndim == 2 and beta.shape[0] > 1:
-            if layer >= beta.shape[0]:
-                raise ValueError(f"beta has {beta.shape[0]} layers, but the model has at least {layer + 1}")
-            row = layer
+        row = layer if isinstance(beta, Tensor) and beta.ndim == 2 and beta.shape[0] > 1 else 0
         if row not in self._made:
             if isinstance(beta, Tensor) and beta.ndim == 2:
                 beta = beta[row]
@@ -283,26 +293,3 @@ class AttachedAccounts:
     def _one_per_action(self, attractions: Tensor) -> Tensor:
         """A product codebook gives an action several accounts; attention reads their mean."""
         return attractions.mean(dim=-1) if self.codebook.code_shape else attractions
-
-
-def check_arguments(model: nn.Module, codebook: Codebook, rule: UpdateRule, beta: float | Tensor | BiasScale) -> None:
-    """Refuse arguments in the wrong places, and a model that has accounts already."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
-    if not isinstance(codebook, Codebook):
-        raise TypeError(f"codebook must be a codebook such as GridCodebook(dim=3), got {type(codebook).__name__}")
-    if not isinstance(rule, UpdateRule):
-        raise TypeError(f"rule must be EWA(...) or CanonicalEWA(...), got {type(rule).__name__}")
-    if not isinstance(beta, (int, float, Tensor, BiasScale)) or isinstance(beta, bool):
-        raise TypeError(f"beta must be a number, a tensor or a BiasScale, got {type(beta).__name__}")
-    if getattr(model, MARK, False):
-        raise ValueError("the model has accounts already: detach them first")
-
-
-MARK = "_has_mental_accounts"
-
-
-def mark(model: nn.Module, accounts: AttachedAccounts) -> None:
-    """Note on the model that it has accounts, until they are detached."""
-    setattr(model, MARK, True)
-    accounts.on_detach(lambda: delattr(model, MARK))

@@ -1,18 +1,21 @@
 """Accounts in plain PyTorch: TransformerEncoder, TransformerEncoderLayer, MultiheadAttention, or a model made of them.
 
 The bias goes into the float mask of every self-attention. PyTorch's fused inference path skips the attention modules,
-so it is off while a bias is there; where β is zero nothing is changed, and the fused path is as it was.
+so it is off while a bias is there; where β is zero nothing is changed, and the fused path is as it was. Attention that
+is reached past the model's own call (`policy.act`, `policy.encoder`) reads live accounts, or what was entered.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mental_accounts.accounts import BiasScale, Codebook, RewardTransform, UpdateRule
-from mental_accounts.integrations.attached import AttachedAccounts, Columns, check_arguments, mark
+from mental_accounts.integrations.attached import AttachedAccounts, Columns
+from mental_accounts.integrations.checks import check_arguments, check_no_backward, check_scale, mark
 
 
 def torch_accounts(
@@ -27,16 +30,20 @@ def torch_accounts(
 ) -> AttachedAccounts:
     """Attach accounts to all self-attention of a model that is made of PyTorch's own modules.
 
-    The model's call then also takes `actions=` (B, K[, dim]) and `rewards=` (B, K), or `attractions=` (B, K), unless
-    `accounts.enter` or `accounts.begin` told before. `columns` says which tokens are actions; tokens are (return,
-    state, action) per step without it.
+    The model's call then also takes `actions=` (B, K[, dim]) and `rewards=` (B, K), with `account_mask=` (B, K) where
+    windows are padded, or `attractions=` (B, K), unless `accounts.enter` or `accounts.begin` told before. `columns`
+    says which tokens are actions; tokens are (return, state, action) per step without it.
     """
     check_arguments(model, codebook, rule, beta)
     modules = self_attention_modules(model)
     accounts = AttachedAccounts(codebook, rule, beta, transform=transform, clip=clip, columns=columns)
-    biased = [_BiasedAttention(module, layer, accounts) for layer, module in enumerate(modules)]
-    for attention in biased:
-        _replace_forward(attention.module, attention.forward, accounts)
+    for module in modules:
+        check_scale(beta, len(modules), module.num_heads)
+    for layer, module in enumerate(modules):
+        _replace_forward(module, _BiasedAttention(module, layer, accounts).forward, accounts)
+    for part in model.modules():
+        if isinstance(part, (nn.TransformerEncoder, nn.TransformerEncoderLayer)):
+            _replace_forward(part, _SlowEncoder(part, accounts).forward, accounts)
     _replace_forward(model, _Reader(model, accounts).forward, accounts)
     mark(model, accounts)
     return accounts
@@ -74,6 +81,16 @@ def _replace_forward(module: nn.Module, forward: Callable[..., Any], accounts: A
     accounts.on_detach(restore)
 
 
+@contextmanager
+def _without_fast_path() -> Iterator[None]:
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+
+
 class _Reader:
     """The model's own call, which now also takes what the accounts want to know."""
 
@@ -88,14 +105,26 @@ class _Reader:
             told[name] = kwargs.get(name) if name in self.own else kwargs.pop(name, None)
         if self.accounts.are_silent:
             return self.call(*args, **kwargs)
-        self.accounts.tell(**told)
-        fast = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)
+        self.accounts.open(**told)
         try:
-            return self.call(*args, **kwargs)
+            with _without_fast_path():
+                return self.call(*args, **kwargs)
         finally:
-            torch.backends.mha.set_fastpath_enabled(fast)
-            self.accounts.tell()
+            self.accounts.close()
+
+
+class _SlowEncoder:
+    """An encoder or a layer of it, which may be called past the model's own call: never by the fused path."""
+
+    def __init__(self, module: nn.Module, accounts: AttachedAccounts) -> None:
+        self.call, self.accounts = module.forward, accounts
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """As the module's own forward."""
+        if self.accounts.is_open or self.accounts.are_silent:
+            return self.call(*args, **kwargs)
+        with _without_fast_path():
+            return self.call(*args, **kwargs)
 
 
 class _BiasedAttention:
@@ -116,6 +145,8 @@ class _BiasedAttention:
         sequence = 1 if self.module.batch_first and batched else 0
         B = query.shape[1 - sequence] if batched else 1
         rows, S = query.shape[sequence], key.shape[sequence]
+        if not self.accounts.is_open:
+            check_no_backward()
         self.accounts.show_for(S, query.device)
         bias = self.accounts.bias(self.layer, B, S)
         assert bias is not None  # show_for saw to it
@@ -130,4 +161,5 @@ class _BiasedAttention:
             zeros = torch.zeros(padding.shape, dtype=query.dtype, device=padding.device)
             given["key_padding_mask"] = zeros.masked_fill(padding, -torch.inf)
         given["is_causal"] = False  # a hint that would have the mask ignored
-        return self.call(**given)
+        with _without_fast_path():
+            return self.call(**given)

@@ -13,9 +13,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mental_accounts.accounts import BiasScale, Codebook, RewardTransform, UpdateRule
-from mental_accounts.integrations.attached import AttachedAccounts, check_arguments, mark
+from mental_accounts.integrations.attached import AttachedAccounts
+from mental_accounts.integrations.checks import check_arguments, check_scale, mark
 from mental_accounts.integrations.extras import check_library
-from mental_accounts.integrations.hugging_face import attention_modules, bias_attention, check_attention
+from mental_accounts.integrations.masks import (
+    attention_modules,
+    bias_attention,
+    check_attention,
+    check_checkpointing,
+    checkpointing_parts,
+    number_of_heads,
+)
 
 
 def torchrl_accounts(
@@ -37,13 +45,14 @@ def torchrl_accounts(
     check_library("torchrl", "torchrl_accounts")
     check_arguments(model, codebook, rule, beta)
     backbone = _decision_transformer(model)
-    check_arguments(backbone, codebook, rule, beta)
+    attention = attention_modules(backbone.transformer)
     check_attention(backbone.transformer)
+    check_scale(beta, len(attention), number_of_heads(backbone.transformer))
     accounts = AttachedAccounts(codebook, rule, beta, transform=transform, clip=clip, columns=None)
     reader = _ReturnReader(backbone, accounts, return_scale)
     accounts.on_detach(backbone.register_forward_pre_hook(reader.before, with_kwargs=True).remove)
     accounts.on_detach(backbone.register_forward_hook(reader.after, always_call=True).remove)
-    bias_attention(attention_modules(backbone.transformer), accounts)
+    bias_attention(attention, accounts)
     mark(backbone, accounts)
     return accounts
 
@@ -98,14 +107,16 @@ class _ReturnReader:
 
     def __init__(self, backbone: nn.Module, accounts: AttachedAccounts, return_scale: float) -> None:
         self.accounts, self.return_scale = accounts, return_scale
+        self.parts = checkpointing_parts(backbone)
         self.names = list(inspect.signature(backbone.forward).parameters)
 
     def before(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make the bias of this forward."""
         attractions = kwargs.pop("attractions", None)
-        self.accounts.show(None)
+        self.accounts.open()
         if self.accounts.are_silent:
             return args, kwargs
+        check_checkpointing(self.parts)  # it may have been switched on since
         given = {**dict(zip(self.names, args, strict=False)), **kwargs}
         actions, returns = given["action"], given["return_to_go"]
         K = actions.shape[-2]
@@ -113,13 +124,13 @@ class _ReturnReader:
         if attractions is None and self.accounts.ledger is None and not self.accounts.were_entered:
             rewards = rewards_of(returns.reshape(-1, K)) / self.return_scale
             attractions = self.accounts.trace(flat, rewards)
-        chosen = self.accounts.choose(attractions, None, None, None, self.accounts.selector(3 * K))
+        chosen = self.accounts.choose(self.accounts.selector(3 * K), attractions)
         self.accounts.show(self.accounts.spread(chosen.reshape(-1, K), 3 * K, actions.device))
         return args, kwargs
 
     def after(self, *_: Any) -> None:
         """Forget it."""
-        self.accounts.show(None)
+        self.accounts.close()
 
 
 def rewards_of(returns_to_go: Tensor) -> Tensor:

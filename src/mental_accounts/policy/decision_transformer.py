@@ -96,9 +96,7 @@ class DecisionTransformer(nn.Module):
         tokens = self.embedding(
             returns_to_go.to(dtype) * self.config.return_scale,
             (observations.to(dtype) - self.state_mean) / self.state_std,
-            self.actions.to_unit(actions)
-            if self.config.action.is_discrete
-            else self.actions.to_unit(actions).to(dtype),
+            self._unit_actions(actions, mask),
             timesteps,
             mask,
             self._embedded_ledgers(B, K, ledgers),
@@ -186,6 +184,17 @@ class DecisionTransformer(nn.Module):
         policy.load_state_dict(tensors)
         return policy.to(device)
 
+    def _unit_actions(self, actions: Tensor, mask: Tensor | None) -> Tensor:
+        """Actions as the policy reads them: (B, K, dim) in [-1, 1], or (B, K) numbers from 0."""
+        units = self.actions.to_unit(actions)
+        if not self.config.action.is_discrete:
+            return units.to(self.state_mean.dtype)
+        if mask is not None:
+            units = units.masked_fill(~mask, 0)  # a padded step may hold any number
+        if looking_is_free(units):
+            check_codes(units, self.config.action.size)
+        return units
+
     def _embedded_ledgers(self, B: int, K: int, ledgers: Tensor | None) -> Tensor | None:
         if self.embed_ledger is None or self.accounts is None:
             return None
@@ -250,8 +259,6 @@ class DecisionTransformer(nn.Module):
                 raise ValueError(f"{name} must have shape {(B, K)}, got {tuple(value.shape)}")
         if timesteps.is_floating_point():
             raise TypeError(f"timesteps must be integers, got {timesteps.dtype}")
-        if self.config.action.is_discrete and looking_is_free(actions):
-            check_codes(actions - self.config.action.start, self.config.action.size)
         if mask is not None:
             if mask.dtype != torch.bool or tuple(mask.shape) != (B, K):
                 raise ValueError(f"mask must be bool of shape {(B, K)}, got {mask.dtype} {tuple(mask.shape)}")

@@ -1,0 +1,57 @@
+"""What cannot be given accounts, or not now: refused with the reason."""
+
+import torch
+from torch import Tensor, nn
+
+from mental_accounts.accounts import BiasScale, Codebook, UpdateRule
+from mental_accounts.accounts.codebooks import check_codebook
+from mental_accounts.integrations.attached import AttachedAccounts
+
+MARK = "_has_mental_accounts"
+CHECKPOINTING = "gradient checkpointing runs attention again after the accounts moved on: switch it off"
+
+
+def check_arguments(model: nn.Module, codebook: Codebook, rule: UpdateRule, beta: float | Tensor | BiasScale) -> None:
+    """Refuse arguments in the wrong places, and a model that has accounts already."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+    check_codebook(codebook)
+    if not isinstance(rule, UpdateRule):
+        raise TypeError(f"rule must be EWA(...) or CanonicalEWA(...), got {type(rule).__name__}")
+    if not isinstance(beta, (int, float, Tensor, BiasScale)) or isinstance(beta, bool):
+        raise TypeError(f"beta must be a number, a tensor or a BiasScale, got {type(beta).__name__}")
+    if any(MARK in part.__dict__ for part in model.modules()):
+        raise ValueError("the model, or a part of it, has accounts already: detach them first")
+
+
+def mark(model: nn.Module, accounts: AttachedAccounts) -> None:
+    """Note on the model and its parts that they have accounts, until these are detached."""
+    parts = list(model.modules())
+    for part in parts:
+        part.__dict__[MARK] = True
+
+    def unmark() -> None:
+        for part in parts:
+            del part.__dict__[MARK]
+
+    accounts.on_detach(unmark)
+
+
+def check_scale(beta: float | Tensor | BiasScale, layers: int, heads: int | None) -> None:
+    """Refuse a β whose shape is not that of the model's attention; `heads` is None where nobody knows."""
+    value = beta() if isinstance(beta, BiasScale) else beta
+    if not isinstance(value, Tensor) or value.ndim == 0:
+        return
+    fits = value.ndim <= 2 and (heads is None or value.shape[-1] in (1, heads))
+    if not fits or (value.ndim == 2 and value.shape[0] not in (1, layers)):
+        size = "heads" if heads is None else heads
+        raise ValueError(
+            f"beta must be a number or have shape ({size},) or ({layers}, {size}): the model has {layers} layers"
+            f"{'' if heads is None else f' of {heads} heads'}; got {tuple(value.shape)}"
+        )
+
+
+def check_no_backward() -> None:
+    """Refuse to run attention once more in a backward pass, when nobody knows what the accounts showed before."""
+    if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
+        raise RuntimeError(CHECKPOINTING)

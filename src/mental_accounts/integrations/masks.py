@@ -1,0 +1,167 @@
+"""The bias in the masks of transformers' attention modules.
+
+It is added by hooks to the mask that each module is given. So it reaches whatever attention the model uses, eager, SDPA
+or a function registered with transformers' AttentionInterface, as long as that adds its mask.
+"""
+
+import inspect
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mental_accounts.integrations.attached import AttachedAccounts
+from mental_accounts.integrations.checks import CHECKPOINTING, check_no_backward
+
+MASKLESS = ("flash", "flex", "paged")
+"""Attention implementations, by how their names begin, that take no additive mask."""
+
+
+def bias_attention(modules: list[nn.Module], accounts: AttachedAccounts) -> None:
+    """Have each attention module's mask carry the bias."""
+    adder = _MaskAdder(accounts)
+    for layer, module in enumerate(modules):
+        hook = _MaskHook(adder, layer, module)
+        accounts.on_detach(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
+
+
+def attention_modules(model: nn.Module) -> list[nn.Module]:
+    """The innermost modules whose forward takes an attention_mask, in order: one per layer."""
+
+    def takes_mask(module: nn.Module) -> bool:
+        return "attention_mask" in inspect.signature(module.forward).parameters
+
+    found = [
+        module
+        for module in model.modules()
+        if takes_mask(module)
+        and not isinstance(module, nn.Embedding)  # OPT's places follow from the mask
+        and not any(takes_mask(inner) for inner in module.modules() if inner is not module)
+        and not getattr(module, "is_cross_attention", False)
+    ]
+    if not found or found == [model]:
+        raise ValueError(
+            f"the attention of {type(model).__name__} cannot take a bias: none of its parts takes an attention_mask; "
+            "use a GPT-2-style model, or add column_bias to the attention logits yourself"
+        )
+    return found
+
+
+def number_of_heads(model: nn.Module) -> int | None:
+    """By its configuration; None where that does not say."""
+    heads = getattr(getattr(model, "config", None), "num_attention_heads", None)
+    return heads if isinstance(heads, int) else None
+
+
+def check_attention(model: nn.Module) -> None:
+    """Refuse an attention implementation that cannot take a bias, and checkpointing that would forget it."""
+    check_implementation(model)
+    check_checkpointing(checkpointing_parts(model))
+
+
+def checkpointing_parts(model: nn.Module) -> list[Any]:
+    """The parts that can run their layers again in a backward pass."""
+    return [part for part in model.modules() if hasattr(part, "gradient_checkpointing")]
+
+
+def check_checkpointing(parts: list[Any]) -> None:
+    """Refuse a model that will run attention again."""
+    if any(part.gradient_checkpointing for part in parts):
+        raise ValueError(f"{CHECKPOINTING} (model.gradient_checkpointing_disable())")
+
+
+def check_implementation(module: nn.Module) -> None:
+    """Refuse an attention implementation that takes no additive mask."""
+    chosen = str(getattr(getattr(module, "config", None), "_attn_implementation", None) or "eager")
+    if chosen.startswith(MASKLESS):
+        raise ValueError(
+            f"the attention implementation {chosen!r} cannot take a bias: it takes no additive mask; call "
+            "model.set_attn_implementation('sdpa') (or 'eager') first"
+        )
+
+
+class _MaskAdder:
+    """Adds the bias to masks, once for all layers that share mask and β."""
+
+    def __init__(self, accounts: AttachedAccounts) -> None:
+        self.accounts = accounts
+        self._last: tuple[Tensor | None, Tensor, int, Tensor] | None = None
+
+    def added(self, layer: int, module: nn.Module, hidden: Tensor, mask: Tensor | None, cache: Any) -> Tensor:
+        """The mask of a layer, with its bias: (B, 1 or heads, rows, columns)."""
+        B, rows = hidden.shape[:2]
+        if mask is not None and mask.ndim != 4:
+            raise ValueError(
+                f"the attention of {type(module).__name__} cannot take a bias: expected a mask (B, 1, rows, columns), "
+                f"got {tuple(mask.shape)}; call model.set_attn_implementation('sdpa') (or 'eager') first"
+            )
+        shown = self.accounts.shown_columns
+        columns = _columns(module, cache, shown) if mask is None else mask.shape[-1]
+        bias = self.accounts.bias(layer, B, _seen_columns(module, cache, shown, columns))
+        assert bias is not None  # hooks are silent otherwise
+        if self._last is not None and self._last[0] is mask and self._last[1] is bias and self._last[2] == columns:
+            return self._last[3]
+        dtype = mask.dtype if mask is not None and mask.is_floating_point() else hidden.dtype
+        aligned = F.pad(bias, (0, columns - shown)) if columns > shown else bias[..., shown - columns :]
+        aligned = aligned.to(dtype)
+        if mask is None and getattr(module, "is_causal", True):  # what SDPA would do by itself
+            mask_now = torch.ones(rows, columns, dtype=torch.bool, device=hidden.device).tril(shown - rows)
+            added = torch.where(mask_now, aligned, -torch.inf)
+        elif mask is None:
+            added = aligned.expand(B, -1, rows, columns)
+        elif mask.is_floating_point():
+            added = mask + aligned
+        else:
+            added = torch.where(mask, aligned, -torch.inf)
+        self._last = (mask, bias, columns, added)
+        return added
+
+
+class _MaskHook:
+    """A forward pre-hook for the attention module of one layer."""
+
+    def __init__(self, adder: _MaskAdder, layer: int, module: nn.Module) -> None:
+        self.adder, self.layer = adder, layer
+        self.names = list(inspect.signature(module.forward).parameters)
+        self.place = self.names.index("attention_mask")
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Have the mask carry the bias."""
+        accounts = self.adder.accounts
+        if not accounts.is_open and not accounts.are_silent:
+            check_no_backward()
+            raise RuntimeError(
+                f"{type(module).__name__} runs outside of the call of the model that the accounts are attached to, so "
+                "that they do not see its tokens: call that model, attach them to the part that you call, or detach()"
+            )
+        if accounts.is_quiet:
+            return None
+        check_implementation(module)  # it may have been changed since
+        given = {**dict(zip(self.names, args, strict=False)), **kwargs}
+        mask, cache = given.get("attention_mask"), given.get("past_key_values")
+        added = self.adder.added(self.layer, module, given[self.names[0]], mask, cache)
+        if len(args) > self.place:
+            return (*args[: self.place], added, *args[self.place + 1 :]), kwargs
+        return args, {**kwargs, "attention_mask": added}
+
+
+def _cache_layer(module: nn.Module, cache: Any) -> Any:
+    """What a cache keeps for an attention module; None where there is nothing yet."""
+    place, layers = getattr(module, "layer_idx", None) or 0, getattr(cache, "layers", ())
+    return layers[place] if place < len(layers) else None
+
+
+def _columns(module: nn.Module, cache: Any, shown: int) -> int:
+    """Columns of an attention without a mask: those that the accounts know, or all places of a static cache."""
+    return getattr(_cache_layer(module, cache), "max_cache_len", shown)
+
+
+def _seen_columns(module: nn.Module, cache: Any, shown: int, columns: int) -> int:
+    """`shown`, where a cache explains that attention has other columns: empty places at its end, or a sliding window.
+
+    Anything else is a layout that the accounts do not know, and `columns` is given back for them to refuse.
+    """
+    layer = _cache_layer(module, cache)
+    explains = "max_cache_len" if columns > shown else "is_sliding"
+    return shown if getattr(layer, explains, False) else columns

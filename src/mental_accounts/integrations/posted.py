@@ -1,0 +1,51 @@
+"""The last balances that were posted for each actor: what a window of live accounts reads."""
+
+from collections import deque
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+KEPT_STEPS = 4096
+"""Steps that are kept unless more are asked for."""
+
+
+class Posted:
+    """The balances of the last `keep` actions of `num_actors` actors; an episode's end hides what came before it."""
+
+    def __init__(self, num_actors: int, keep: int) -> None:
+        self._steps: deque[Tensor] = deque(maxlen=keep)
+        self._count = 0
+        self._began = torch.zeros(num_actors, dtype=torch.int64)
+        """How many steps came before the episode that each actor is in."""
+
+    def append(self, balances: Tensor, ended: Tensor | None) -> None:
+        """One step of all actors, (n,); `ended` (n,) is True where it was the last of an episode."""
+        self._steps.append(balances)
+        self._count += 1
+        if ended is not None:
+            self._began = torch.where(ended, self._count, self._began.to(ended.device))
+
+    def sort(self, actors: Tensor) -> None:
+        """Have place i hold what actor `actors[i]` had."""
+        steps = [step[actors] for step in self._steps]
+        self._steps.clear()
+        self._steps.extend(steps)
+        self._began = self._began.to(actors.device)[actors]
+
+    def last(self, K: int, device: torch.device) -> Tensor:
+        """Balances of the last K actions, (n, K); 0 where an actor has not done so many in its episode."""
+        keep = self._steps.maxlen
+        assert keep is not None
+        if K > keep and self._count > keep:
+            raise ValueError(
+                f"the accounts of {K} actions are asked for, but live accounts keep those of the last {keep}; "
+                f"begin them with begin(num_actors, keep={K})"
+            )
+        n = min(K, len(self._steps))
+        began = self._began.to(device).unsqueeze(-1)
+        if not n:
+            return torch.zeros(len(began), K, device=device)
+        recent = torch.stack([self._steps[place].to(device) for place in range(-n, 0)], dim=-1)  # (actors, n)
+        step = torch.arange(self._count - n, self._count, device=device)
+        return F.pad(recent.masked_fill(step < began, 0.0), (K - n, 0))
