@@ -57,7 +57,9 @@ BROKEN = {
 }
 BROKEN_OPTIONS = {with_signs(form): words for form, words in OPTIONS.items()} | {
     f"ewa-vq-odt:{SIGNS},{HEAD},read=now": "β per head, accounts read `now`",
-    f"ewa-vq-odt:{SIGNS},{LEDGER},credit=advantage,state_codes=4": "the ledger, credit above a baseline, 4 kinds of state",
+    f"ewa-vq-odt:{SIGNS},{LEDGER},credit=advantage,state_codes=4": (
+        "the ledger, credit above a baseline, accounts of 4 kinds of state"
+    ),
 }
 OBSERVED = {
     "odt": "ODT, K=20: no accounts",

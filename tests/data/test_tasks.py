@@ -121,6 +121,12 @@ def test_bad_imports_leave_nothing(
     assert not list(cache.rglob("*.*"))
 
 
+@pytest.mark.parametrize("env_id", ["NoSuch-v0", "no_such_module:X-v0", ":CartPole-v1", ".x:Y-v0", "tests:NoSuch-v0"])
+def test_an_environment_that_nobody_registers(tmp_path: Path, env_id: str) -> None:
+    with pytest.raises(DataError, match=f"there is no environment {env_id}: "):
+        import_data(str(tmp_path / "x.pkl"), env_id=env_id)
+
+
 def test_tasks_with_a_hidden_context_are_played_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path))
     for name, discrete in (("hidden-arm", False), ("drifting-bandit", True), ("broken-halfcheetah", False)):

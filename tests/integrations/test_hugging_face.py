@@ -212,6 +212,12 @@ def llama(**changes: Any) -> Any:
     return transformers.LlamaForCausalLM(transformers.LlamaConfig(**SMALL, **changes)).eval()
 
 
+def neox(**changes: Any) -> Any:
+    """Its attention has a name of its own for the cache."""
+    torch.manual_seed(0)
+    return transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(**SMALL, **changes)).eval()
+
+
 def mistral(**changes: Any) -> Any:
     """Its attention, and so its cache, sees the last four tokens."""
     torch.manual_seed(0)
@@ -224,6 +230,84 @@ PAYS = torch.linspace(-1, 1, 8)
 
 def read_tokens(tokens: Tensor) -> tuple[Tensor, Tensor]:
     return tokens, PAYS[tokens]
+
+
+@pytest.mark.parametrize(
+    "rule", [RULE, ma.CanonicalEWA(0.1, 0.2, 0.5, initial_experience=0.0)], ids=["ewa", "canonical"]
+)
+@pytest.mark.parametrize("where", ["whole", "inside", "sorts by itself"])
+def test_beams_take_their_accounts_along(where: str, rule: ma.EWA | ma.CanonicalEWA) -> None:
+    class SortsByItself(transformers.LlamaForCausalLM):  # type: ignore[name-defined,misc]
+        def _reorder_cache(self, cache: Any, beams: Tensor) -> Any:
+            cache.reorder_cache(beams)
+            return cache
+
+    model = llama()
+    if where == "sorts by itself":
+        model.__class__ = SortsByItself
+    part = model.model if where == "inside" else model
+    options = {
+        "max_new_tokens": 16,
+        "eos_token_id": None,
+        "num_beams": 4,
+        "num_return_sequences": 3,
+        "do_sample": False,
+    }
+    with hugging_face_accounts(part, ma.DiscreteCodebook(8), rule, 4.0, columns=every(2, 1), steps=read_tokens):
+        for _ in range(4):
+            prompt = torch.randint(0, 7, (2, 5))
+            assert torch.equal(model.generate(prompt, **options), model.generate(prompt, use_cache=False, **options))
+
+
+def test_every_cache_has_accounts_of_its_own() -> None:
+    model, one, other = llama(), torch.randint(0, 7, (2, 9)), torch.randint(0, 7, (2, 9))
+    with hugging_face_accounts(model, ma.DiscreteCodebook(8), RULE, 3.0, columns=every(2, 1), steps=read_tokens):
+        whole = model(one).logits
+        first = model(one[:, :4], use_cache=True)
+        model(other[:, :4])
+        second = model(other[:, :4], use_cache=True, return_dict=False)
+        then = model(one[:, 4:], past_key_values=first.past_key_values)
+        assert torch.allclose(torch.cat([first.logits, then.logits], dim=1), whole, atol=1e-6)
+        with pytest.raises(IndexError):
+            model(torch.tensor([[99, 1], [1, 2]]), past_key_values=second[1])  # a call that fails leaves no trace
+        then = model(other[:, 4:], past_key_values=second[1])
+        assert torch.allclose(torch.cat([second[0], then.logits], dim=1), model(other).logits, atol=1e-6)
+        kept = then.past_key_values
+    assert "reorder_cache" not in vars(kept)
+
+
+def test_live_accounts_come_before_what_tokens_tell() -> None:
+    model, tokens = llama(), torch.randint(0, 7, (2, 5))
+    with hugging_face_accounts(
+        model, ma.DiscreteCodebook(8), RULE, 3.0, columns=every(2, 1), steps=read_tokens
+    ) as accounts:
+        accounts.begin(2)
+        accounts.post(tokens[:, 1], torch.ones(2))
+        accounts.post(tokens[:, 3], torch.ones(2))
+        A = RULE.trace(tokens[:, 1::2], torch.ones(2, 2))
+        live = model(tokens).logits
+        embedded = model(inputs_embeds=model.model.embed_tokens(tokens)).logits
+        assert torch.equal(live, embedded)
+        assert torch.equal(live, model(tokens, attractions=A).logits)
+        assert accounts.are_live
+        accounts.end()
+        assert not torch.equal(live, model(tokens).logits)
+
+
+def test_a_frozen_layer_does_not_take_the_gradient_of_beta() -> None:
+    model, inputs = decision_transformer(), windows()
+    first, scale = model.encoder.h[0], ma.BiasScale(0.5, learned=True)
+    plain = first.forward
+
+    def frozen(*args: Any, **kwargs: Any) -> Any:
+        with torch.no_grad():
+            return plain(*args, **kwargs)
+
+    first.forward = frozen
+    with hugging_face_accounts(model, BOOK, RULE, scale):
+        model(**inputs).action_preds.square().sum().backward()
+    assert scale.beta.grad is not None
+    assert scale.beta.grad.abs() > 0
 
 
 @pytest.mark.parametrize("how", [{}, {"num_beams": 3}, {"do_sample": True}], ids=["greedy", "beams", "sampled"])
@@ -243,7 +327,6 @@ def test_generate_keeps_live_accounts(how: dict[str, Any], monkeypatch: pytest.M
         expected = gpt2(attn_implementation="eager")(cached).logits
     assert torch.allclose(whole, expected, atol=1e-6, rtol=0)
     assert not torch.allclose(whole, model(cached).logits, atol=1e-3)
-    assert not hasattr(model, "_reorder_cache")
 
 
 def test_the_cached_logits_of_generate_are_those_of_one_forward() -> None:
@@ -259,7 +342,7 @@ def test_the_cached_logits_of_generate_are_those_of_one_forward() -> None:
 
 @pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
-@pytest.mark.parametrize("make", [gpt2, llama, mistral])
+@pytest.mark.parametrize("make", [gpt2, llama, neox, mistral])
 def test_generate_with_any_cache_is_generate_without(make: Any, cache: str, implementation: str) -> None:
     model, prompt, book = make(attn_implementation=implementation), torch.randint(0, 7, (3, 5)), ma.DiscreteCodebook(8)
     options = {
@@ -325,6 +408,50 @@ class TestBadInput:
                 model.transformer(torch.tensor([[1, 2, 3]]))
             accounts.beta = 0.0
             model.transformer(torch.tensor([[1, 2, 3]]))
+
+    @pytest.mark.parametrize("cache", ["dynamic", "static"])
+    def test_a_padded_prompt(self, cache: str) -> None:
+        model, mask = llama(), torch.tensor([[1, 1, 1], [0, 1, 1]])
+        options = {"max_new_tokens": 3, "eos_token_id": None, "do_sample": False, "cache_implementation": cache}
+        with (
+            hugging_face_accounts(model, ma.DiscreteCodebook(8), RULE, 0.5, columns=every(2, 1), steps=read_tokens),
+            pytest.raises(ValueError, match="some tokens are padding"),
+        ):
+            model.generate(torch.tensor([[1, 2, 3], [7, 2, 5]]), attention_mask=mask, **options)
+
+    def test_layers_that_are_no_attention(self) -> None:
+        config = transformers.Lfm2Config(**SMALL, num_key_value_heads=2, layer_types=["conv", "full_attention"])
+        model = transformers.Lfm2ForCausalLM(config)
+        with pytest.raises(ValueError, match=r"Lfm2ForCausalLM has layers that are no attention \(conv\)"):
+            hugging_face_accounts(model, BOOK, RULE, 0.5, columns=every(2, 1))
+
+    def test_a_mask_that_is_not_added(self) -> None:
+        config = transformers.MptConfig(d_model=32, n_heads=2, n_layers=2, vocab_size=8, max_seq_len=64)
+        model = transformers.MptForCausalLM(config).eval()
+        with (
+            hugging_face_accounts(model, ma.DiscreteCodebook(8), RULE, 0.5, columns=every(2, 1), steps=read_tokens),
+            pytest.raises(ValueError, match=r"MptAttention cannot take a bias: expected a mask .* got torch.bool"),
+        ):
+            model(torch.tensor([[1, 2, 3]]))
+
+    def test_a_layout_that_no_cache_explains(self) -> None:
+        model = gpt2()
+        model.transformer.h[1].attn.register_forward_pre_hook(
+            lambda module, args, kwargs: (args, {**kwargs, "attention_mask": torch.zeros(1, 1, 3, 5)}), with_kwargs=True
+        )
+        with (
+            hugging_face_accounts(model, ma.DiscreteCodebook(8), RULE, 0.5, columns=every(2, 1), steps=read_tokens),
+            pytest.raises(ValueError, match=r"attention has 1 sequences of 5 columns, the accounts have \(1, 3\)"),
+        ):
+            model(torch.tensor([[1, 2, 3]]))
+
+    def test_actions_without_rewards(self) -> None:
+        model = llama()
+        with (
+            hugging_face_accounts(model, ma.DiscreteCodebook(8), RULE, 0.5, columns=every(2, 1)),
+            pytest.raises(ValueError, match="actions= and rewards= belong together, got actions= alone"),
+        ):
+            model(torch.tensor([[1, 2, 3]]), actions=torch.tensor([[2]]))
 
     def test_a_copy_would_not_share_the_accounts(self) -> None:
         model = decision_transformer()

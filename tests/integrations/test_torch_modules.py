@@ -4,6 +4,7 @@ import copy
 import math
 import pickle
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -201,6 +202,71 @@ def test_attention_that_is_reached_past_the_models_call(training: bool) -> None:
     assert not any("forward" in part.__dict__ for part in model.modules())
 
 
+class Told(Policy):
+    """A model whose own call has actions and rewards."""
+
+    def forward(self, tokens: Tensor, actions: Tensor | None = None, rewards: Tensor | None = None) -> Tensor:
+        return super().forward(tokens)
+
+
+def test_actions_that_the_models_own_call_has() -> None:
+    model, told, x = Told().eval(), steps(), torch.randn(B, S, HIDDEN)
+    with torch_accounts(model, BOOK, RULE, 0.6) as accounts, torch.no_grad():
+        expected = model(x, attractions=accounts.trace(**told))
+        accounts.enter(**steps())
+        assert torch.equal(model(x, told["actions"], told["rewards"]), expected)
+        assert torch.equal(model(x, **told), expected)
+        assert torch.equal(model(x, told["actions"]), model(x))  # without rewards it is the model's own affair
+
+
+def test_a_call_inside_of_a_call() -> None:
+    class Twice(Policy):
+        def forward(self, tokens: Tensor, again: Tensor | None = None) -> Tensor:
+            if again is not None:
+                self(again, attractions=torch.zeros(B, 2))
+            return super().forward(tokens)
+
+    model, told, x = Twice().eval(), steps(), torch.randn(B, S, HIDDEN)
+    with torch_accounts(model, BOOK, RULE, 0.6) as accounts, torch.no_grad():
+        expected = model(x, **told)
+        accounts.enter(**steps())
+        assert torch.equal(model(x, x[:, :6], **told), expected)
+
+
+def test_a_checkpoint_around_the_model_reads_what_its_call_tells() -> None:
+    model, told, x = Policy(), steps(), torch.randn(B, S, HIDDEN, requires_grad=True)
+    gradients = []
+    with torch_accounts(model, BOOK, RULE, 0.6) as accounts:
+        for outer in (
+            model,
+            lambda x, **told: torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False, **told),
+        ):
+            loss = outer(x, **told).square().sum()
+            accounts.enter(**steps())
+            gradients.append(torch.autograd.grad(loss, x)[0])
+            loss = outer(x).square().sum()
+            if outer is not model:
+                with pytest.raises(RuntimeError, match="gradient checkpointing runs attention again"):
+                    loss.backward()
+    assert torch.allclose(*gradients, atol=1e-6)
+
+
+def test_a_frozen_layer_does_not_take_the_gradient_of_beta() -> None:
+    class Half(Policy):
+        def forward(self, tokens: Tensor) -> Tensor:
+            with torch.no_grad():
+                tokens = self.encoder.layers[0](tokens)
+            out: Tensor = self.encoder.layers[1](tokens)
+            return out
+
+    scale = ma.BiasScale(0.5, learned=True)
+    model = Half()
+    with torch_accounts(model, BOOK, RULE, scale):
+        model(torch.randn(B, S, HIDDEN), **steps()).square().sum().backward()
+    assert scale.beta.grad is not None
+    assert scale.beta.grad.abs() > 0
+
+
 def test_live_accounts_remember_what_a_shorter_sequence_did_not_need() -> None:
     model, told, x = Policy().eval(), steps(), torch.randn(B, S, HIDDEN)
     with torch_accounts(model, BOOK, RULE, 0.6) as accounts, torch.no_grad():
@@ -265,6 +331,28 @@ class TestBadInput:
                     how(model)
         copy.deepcopy(model)
         pickle.dumps(model)
+
+    def test_a_copy_of_a_part_without_attention_is_free(self) -> None:
+        model = Policy()
+        with torch_accounts(model, BOOK, RULE, 0.6):
+            head = copy.deepcopy(model.head)
+        other = nn.Sequential(make_encoder(), head)
+        with torch_accounts(other, BOOK, RULE, 0.6) as accounts:
+            assert accounts.is_attached
+
+    def test_two_threads_at_once(self) -> None:
+        class Asks(Policy):
+            def forward(self, tokens: Tensor) -> Tensor:
+                with ThreadPoolExecutor(1) as pool:
+                    self.answer = pool.submit(self, tokens, **told).exception()
+                return super().forward(tokens)
+
+        model, told, x = Asks().eval(), steps(), torch.randn(B, S, HIDDEN)
+        with torch_accounts(model, BOOK, RULE, 0.6), torch.no_grad():
+            ours = model(x, **told)
+        assert "accounts serve one thread at a time" in str(model.answer)
+        expected = model.head(encoder_by_hand(model.encoder.layers, x, [CAUSAL + bias_of(told, 0.6)] * 2))
+        assert torch.allclose(ours, expected, atol=1e-6)
 
     def test_accounts_twice_in_one_model(self) -> None:
         model = Policy()

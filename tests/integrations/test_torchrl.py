@@ -154,6 +154,23 @@ def test_a_rollout_keeps_live_accounts(num_envs: int) -> None:
         assert (accounts.ledger.attractions == 0).all()
 
 
+def test_one_environment_of_two_begins_anew() -> None:
+    with torchrl_accounts(make("DTActor"), BOOK, RULE, 0.05) as accounts:
+        env = environment(accounts, 2, K)
+        after = env.rollout(3)[:, -1]["next"]
+        assert accounts.ledger is not None
+        before = accounts.ledger.attractions.clone()
+        assert (before != 0).any(dim=-1).all()
+        after["_reset"] = torch.tensor([[True], [False]])
+        env.reset(after)
+        window = accounts.live_window(K)
+        assert window is not None
+        assert accounts.ledger.attractions[0].tolist() == [0.0] * BOOK.num_codes
+        assert torch.equal(accounts.ledger.attractions[1], before[1])
+        assert not window[0].any()
+        assert window[1].any()
+
+
 class TestBadInput:
     def test_no_decision_transformer(self) -> None:
         with pytest.raises(ValueError, match=r"expected one torchrl DecisionTransformer inside.*found 0"):

@@ -5,7 +5,9 @@ there: `attractions=` in the call; live accounts (`begin`, then `post` after eve
 call; what was given by `enter` before.
 """
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import torch
@@ -14,7 +16,6 @@ from torch import Tensor
 
 from mental_accounts.accounts import (
     BiasScale,
-    CanonicalLedger,
     Codebook,
     Ledger,
     RewardTransform,
@@ -24,10 +25,26 @@ from mental_accounts.accounts import (
 )
 from mental_accounts.accounts.checks import check_count, looking_is_free
 from mental_accounts.accounts.precision import full_precision
+from mental_accounts.integrations.checks import check_no_backward
 from mental_accounts.integrations.posted import KEPT_STEPS, Posted
 
 Columns = Tensor | Callable[[int], Tensor]
 """Which columns are actions: a bool selector (S,), or a function from the number of columns S to one."""
+
+
+TOLD = ("attractions", "actions", "rewards", "account_mask")
+"""What the call of a model may tell the accounts."""
+
+
+@dataclass
+class Call:
+    """A call of the model while it runs: what it told, and what the columns of its attention carry."""
+
+    told: dict[str, Tensor | None]
+    thread: int
+    column_values: Tensor | None = None
+    made: dict[object, Any] = field(default_factory=dict)
+    """What was made of the column values, for layers that share it."""
 
 
 def every(period: int, offset: int) -> Callable[[int], Tensor]:
@@ -61,14 +78,10 @@ class AttachedAccounts:
         self.clip = clip
         self.columns: Columns = every(3, 2) if columns is None else columns
         self.ledger: Ledger | None = None
-        """The live accounts, while there are any."""
+        """The live accounts, while there are any; where tokens tell the steps, those of the last call."""
         self._posted: Posted | None = None
         self._entered: Tensor | None = None
-        self._told: dict[str, Tensor | None] = {}
-        self.is_open = False
-        """Whether the call of the model is running."""
-        self._column_values: Tensor | None = None
-        self._made: dict[int, Tensor] = {}
+        self._calls: list[Call] = []
         self._undo: list[Callable[[], object]] = []
 
     def __enter__(self) -> Self:
@@ -135,24 +148,32 @@ class AttachedAccounts:
         """
         if self.ledger is None or self._posted is None:
             raise RuntimeError("there are no live accounts: call begin(num_actors) first")
-        self.ledger.to(actions.device)
-        posted = self._one_per_action(self.ledger.post(self._route(actions), self._payoffs(rewards)))
+        posted = self.post_to(self.ledger, actions, rewards)
+        self._posted.append(posted)
         if ended is not None:
-            self.ledger.reset(ended)
-        self._posted.append(posted, ended)
+            self.restart(ended)
         return posted
 
-    def sort(self, actors: Tensor) -> None:
-        """Have the live accounts of place i be those of actor `actors[i]`, (n,), as beam search does."""
-        if self.ledger is not None and self._posted is not None:
-            self.ledger.attractions = self.ledger.attractions[actors]
-            if isinstance(self.ledger, CanonicalLedger):
-                self.ledger.experience = self.ledger.experience[actors]
-            self._posted.sort(actors)
+    def post_to(self, ledger: Ledger, actions: Tensor, rewards: Tensor) -> Tensor:
+        """Enter actions (n[, dim]) and rewards (n,) in a ledger of this codebook and rule; their accounts, (n,)."""
+        ledger.to(actions.device)
+        return self._one_per_action(ledger.post(self._route(actions), self._payoffs(rewards)))
+
+    def restart(self, actors: Tensor) -> None:
+        """Live accounts back to zero, and nothing to read, for the actors where (n,) is True."""
+        if self.ledger is None or self._posted is None:
+            raise RuntimeError("there are no live accounts: call begin(num_actors) first")
+        self.ledger.reset(actors.to(self.ledger.attractions.device))
+        self._posted.restart(actors)
 
     def end(self) -> None:
         """No live accounts any more."""
         self.ledger = self._posted = None
+
+    @property
+    def are_live(self) -> bool:
+        """Whether there are live accounts, begun by `begin`."""
+        return self._posted is not None
 
     # What attention reads.
 
@@ -178,7 +199,8 @@ class AttachedAccounts:
 
         A sequence that ends in an action column is taken for one whose last action is still to be chosen.
         """
-        if attractions is None:
+        if attractions is None and (self.are_live or actions is None or rewards is None):
+            check_no_backward()  # others may be entered or posted by then
             attractions = self.live_window(int(columns.sum()), pending=bool(columns[-1]))
         if attractions is None and actions is not None and rewards is not None:
             attractions = self.trace(actions, rewards, account_mask)
@@ -205,37 +227,30 @@ class AttachedAccounts:
         learning = beta.requires_grad and torch.is_grad_enabled()
         return not learning and looking_is_free(beta) and not bool(beta.any())
 
-    def show(self, column_values: Tensor | None) -> None:
-        """What the columns of the forward that begins now carry, (B, S); None: nothing."""
-        self._column_values = column_values
-        self._made = {}
-
-    def open(self, **told: Tensor | None) -> None:
-        """The call of the model begins; what it told of its steps, by `choose`'s names, is for `show_for`."""
-        self._told = told
-        self.is_open = True
-        self.show(None)
+    def open(self, **told: Tensor | None) -> Call:
+        """A call of the model begins, maybe inside of another; it told this of its steps, by `choose`'s names."""
+        thread = 0 if torch.compiler.is_compiling() else threading.get_ident()
+        self._calls.append(Call(told, thread))
+        if len({call.thread for call in self._calls if call.thread}) > 1:
+            raise RuntimeError("accounts serve one thread at a time: another is in a call of the model")
+        return self._calls[-1]
 
     def close(self) -> None:
-        """The call of the model is over."""
-        self._told = {}
-        self.is_open = False
-        self.show(None)
-
-    def show_for(self, S: int, device: torch.device) -> None:
-        """Have columns carry what was told, where attention has S of them; outside of a call, what they stand at."""
-        if not self.is_open or self._column_values is None or self._column_values.shape[1] != S:
-            self.show(self.spread(self.choose(self.selector(S), **self._told), S, device))
+        """That call is over."""
+        self._calls.pop()
 
     @property
-    def is_quiet(self) -> bool:
-        """Whether the forward that runs now has no bias."""
-        return self._column_values is None
+    def call(self) -> Call | None:
+        """The call of the model that runs now."""
+        return self._calls[-1] if self._calls else None
 
-    @property
-    def shown_columns(self) -> int:
-        """Columns of the forward that runs now."""
-        return 0 if self._column_values is None else self._column_values.shape[1]
+    def shown_for(self, S: int, device: torch.device) -> Call:
+        """The call that runs now, its S columns carrying what it told; outside of a call, what the accounts know."""
+        call = self.call or Call({}, 0)
+        if call.column_values is None or call.column_values.shape[1] != S:
+            call.column_values = self.spread(self.choose(self.selector(S), **call.told), S, device)
+            call.made = {}
+        return call
 
     def spread(self, attractions: Tensor, S: int, device: torch.device) -> Tensor:
         """Attractions (B, K) on the action columns of S tokens, zeros elsewhere: (B, S), where the model is."""
@@ -261,23 +276,25 @@ class AttachedAccounts:
             )
         return columns
 
-    def bias(self, layer: int, B: int, S: int) -> Tensor | None:
+    def bias(self, call: Call, layer: int, B: int, S: int) -> Tensor:
         """What is added to the logits of a layer with B sequences and S columns, (B, 1 or heads, 1, S)."""
-        if self._column_values is None:
-            return None
-        if tuple(self._column_values.shape) != (B, S):
+        values = call.column_values
+        if values is None or tuple(values.shape) != (B, S):
+            came = None if values is None else tuple(values.shape)
             raise ValueError(
                 f"the sequence layout does not match the accounts: attention has {B} sequences of {S} columns, the "
-                f"accounts have {tuple(self._column_values.shape)}"
+                f"accounts have {came}"
             )
         beta = self.beta() if isinstance(self.beta, BiasScale) else self.beta
         row = layer if isinstance(beta, Tensor) and beta.ndim == 2 and beta.shape[0] > 1 else 0
-        if row not in self._made:
+        made = ("bias", row, torch.is_grad_enabled())  # a layer may be frozen
+        if made not in call.made:
             if isinstance(beta, Tensor) and beta.ndim == 2:
                 beta = beta[row]
-            everywhere = torch.ones(S, dtype=torch.bool, device=self._column_values.device)
-            self._made[row] = column_bias(self._column_values, beta, self.clip, everywhere)
-        return self._made[row]
+            everywhere = torch.ones(S, dtype=torch.bool, device=values.device)
+            call.made[made] = column_bias(values, beta, self.clip, everywhere)
+        found: Tensor = call.made[made]
+        return found
 
     def on_detach(self, undo: Callable[[], object]) -> None:
         """Remember how to take back what was changed."""
@@ -293,3 +310,15 @@ class AttachedAccounts:
     def _one_per_action(self, attractions: Tensor) -> Tensor:
         """A product codebook gives an action several accounts; attention reads their mean."""
         return attractions.mean(dim=-1) if self.codebook.code_shape else attractions
+
+
+def take_told(names: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor | None]:
+    """What a call tells the accounts, taken out of it but for what the model's own parameters, `names`, ask for."""
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    told = {name: given.get(name) if name in names else kwargs.pop(name, None) for name in TOLD}
+    if (told["actions"] is None) != (told["rewards"] is None):
+        if "actions" not in names and "rewards" not in names:
+            alone = "rewards" if told["actions"] is None else "actions"
+            raise ValueError(f"actions= and rewards= belong together, got {alone}= alone")
+        told |= {"actions": None, "rewards": None}  # the model's own affair
+    return told

@@ -1,13 +1,20 @@
 """What cannot be given accounts, or not now: refused with the reason."""
 
+from typing import TYPE_CHECKING
+from weakref import WeakSet
+
 import torch
 from torch import Tensor, nn
 
 from mental_accounts.accounts import BiasScale, Codebook, UpdateRule
 from mental_accounts.accounts.codebooks import check_codebook
-from mental_accounts.integrations.attached import AttachedAccounts
 
-MARK = "_has_mental_accounts"
+if TYPE_CHECKING:
+    from mental_accounts.integrations.attached import AttachedAccounts
+
+_TAKEN: WeakSet[nn.Module] = WeakSet()
+"""Modules that have accounts."""
+
 CHECKPOINTING = "gradient checkpointing runs attention again after the accounts moved on: switch it off"
 
 
@@ -20,21 +27,15 @@ def check_arguments(model: nn.Module, codebook: Codebook, rule: UpdateRule, beta
         raise TypeError(f"rule must be EWA(...) or CanonicalEWA(...), got {type(rule).__name__}")
     if not isinstance(beta, (int, float, Tensor, BiasScale)) or isinstance(beta, bool):
         raise TypeError(f"beta must be a number, a tensor or a BiasScale, got {type(beta).__name__}")
-    if any(MARK in part.__dict__ for part in model.modules()):
+    if any(part in _TAKEN for part in model.modules()):
         raise ValueError("the model, or a part of it, has accounts already: detach them first")
 
 
-def mark(model: nn.Module, accounts: AttachedAccounts) -> None:
-    """Note on the model and its parts that they have accounts, until these are detached."""
+def mark(model: nn.Module, accounts: "AttachedAccounts") -> None:
+    """Note that the model and its parts have accounts, until these are detached."""
     parts = list(model.modules())
-    for part in parts:
-        part.__dict__[MARK] = True
-
-    def unmark() -> None:
-        for part in parts:
-            del part.__dict__[MARK]
-
-    accounts.on_detach(unmark)
+    _TAKEN.update(parts)
+    accounts.on_detach(lambda: _TAKEN.difference_update(parts))
 
 
 def check_scale(beta: float | Tensor | BiasScale, layers: int, heads: int | None) -> None:

@@ -3,15 +3,18 @@
 A reader sees the call of the model, and says what its columns carry; masks.py brings it to attention.
 """
 
+import copy
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 import torch
 from torch import Tensor, nn
 
-from mental_accounts.accounts import BiasScale, Codebook, RewardTransform, UpdateRule
-from mental_accounts.integrations.attached import AttachedAccounts, Columns
+from mental_accounts.accounts import BiasScale, CanonicalLedger, Codebook, Ledger, RewardTransform, UpdateRule
+from mental_accounts.integrations.attached import AttachedAccounts, Columns, take_told
 from mental_accounts.integrations.checks import check_arguments, check_scale, mark
 from mental_accounts.integrations.extras import check_library
 from mental_accounts.integrations.masks import (
@@ -25,9 +28,6 @@ from mental_accounts.integrations.masks import (
 
 Steps = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Tokens (B, K) of action columns -> their actions (B, K[, dim]) and rewards (B, K)."""
-
-TOLD = ("attractions", "actions", "rewards", "account_mask")
-"""What the call of a model over tokens may tell the accounts."""
 
 
 def hugging_face_accounts(
@@ -65,7 +65,8 @@ def hugging_face_accounts(
     accounts.on_detach(model.register_forward_pre_hook(reader.before, with_kwargs=True).remove)
     accounts.on_detach(model.register_forward_hook(reader.after, always_call=True).remove)
     if isinstance(reader, _TokenReader):
-        reader.follow_beams()
+        accounts.on_detach(model.register_forward_hook(reader.succeeded).remove)
+        accounts.on_detach(reader.forget)
     bias_attention(attention, accounts)
     mark(model, accounts)
     return accounts
@@ -100,7 +101,7 @@ class _StepReader:
     def before(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make the bias of this forward."""
         attractions = kwargs.pop("attractions", None)
-        self.accounts.open()
+        call = self.accounts.open()
         if not self.accounts.are_silent:
             check_checkpointing(self.parts)  # it may have been switched on since
             given = {**dict(zip(self.names, args, strict=False)), **kwargs}
@@ -111,7 +112,7 @@ class _StepReader:
                 rewards = rewards.squeeze(-1)
             columns = self.accounts.selector(3 * K)
             chosen = self.accounts.choose(columns, attractions, actions, rewards, given.get("attention_mask"))
-            self.accounts.show(self.accounts.spread(chosen, 3 * K, states.device))
+            call.column_values = self.accounts.spread(chosen, 3 * K, states.device)
         return args, kwargs
 
     def after(self, *_: Any) -> None:
@@ -119,20 +120,38 @@ class _StepReader:
         self.accounts.close()
 
 
+@dataclass
+class _Stream:
+    """A sequence, piece by piece: what its columns so far carry, (B, columns), and its accounts."""
+
+    seen: Tensor
+    ledger: Ledger
+
+    def sort(self, beams: Tensor) -> None:
+        """Have place i hold what `beams[i]` had."""
+        self.seen = self.seen[beams]
+        self.ledger.attractions = self.ledger.attractions[beams]
+        if isinstance(self.ledger, CanonicalLedger):
+            self.ledger.experience = self.ledger.experience[beams]
+
+
 class _TokenReader:
     """Reads a model over tokens, in one piece or piece by piece behind a cache."""
 
     def __init__(self, model: nn.Module, accounts: AttachedAccounts, steps: Steps | None) -> None:
-        self.model, self.accounts, self.steps = model, accounts, steps
+        self.accounts, self.steps = accounts, steps
         self.parts = checkpointing_parts(model)
         self.names = list(inspect.signature(model.forward).parameters)
-        self.seen: Tensor | None = None
-        """What the columns so far carry, (B, columns)."""
+        self.streams: WeakKeyDictionary[Any, _Stream] = WeakKeyDictionary()
+        """What each cache holds the rest of."""
+        self._read: tuple[_Stream, Any] | None = None
+        """What the call that runs now makes of its stream, and its cache."""
 
     def before(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make the bias of this forward; behind a cache, post the new tokens to the live accounts."""
-        told = {name: kwargs.pop(name, None) for name in TOLD if name not in self.names}
-        self.accounts.open()
+        """Make the bias of this forward; behind a cache, go on with the accounts of what it holds."""
+        self._read = None
+        call = self.accounts.open()
+        told = take_told(self.names, args, kwargs)
         if self.accounts.are_silent:
             return args, kwargs
         check_checkpointing(self.parts)  # it may have been switched on since
@@ -146,60 +165,78 @@ class _TokenReader:
             )
         cache = given.get("past_key_values")
         before = 0 if cache is None else int(cache.get_seq_length())
-        if self.steps is not None and tokens is not None and all(value is None for value in told.values()):
+        untold = not self.accounts.are_live and all(value is None for value in told.values())
+        if self.steps is not None and tokens is not None and untold:
             if _shows_padding(given.get("attention_mask"), before):
                 raise ValueError(
                     "the sequence layout does not match the column selector: some tokens are padding, so that columns "
                     "mean different things in different sequences; give sequences of one length"
                 )
-            self.accounts.show(self._post(tokens, before))
+            stream = self._go_on(tokens, before, cache)
+            self._read = (stream, cache)
+            call.column_values = stream.seen
             return args, kwargs
-        if self.steps is not None:
-            self.accounts.end()  # what was read off tokens before is not of this call
         S = before + sequences.shape[1]
         chosen = self.accounts.choose(self.accounts.selector(S), **told)
-        self.accounts.show(self.accounts.spread(chosen, S, sequences.device))
+        call.column_values = self.accounts.spread(chosen, S, sequences.device)
         return args, kwargs
 
+    def succeeded(self, _: nn.Module, __: object, output: Any) -> None:
+        """Keep what was read off the tokens, with the cache that holds them."""
+        if self._read is None:
+            return
+        stream, cache = self._read
+        self._read, self.accounts.ledger = None, stream.ledger
+        parts = output if isinstance(output, tuple) else (getattr(output, "past_key_values", None),)
+        cache = next((part for part in (cache, *parts) if hasattr(part, "get_seq_length")), None)
+        if cache is not None:
+            if cache not in self.streams:
+                self._follow(cache)
+            self.streams[cache] = stream
+
     def after(self, *_: Any) -> None:
-        """Forget it."""
+        """Forget the call."""
         self.accounts.close()
 
-    def follow_beams(self) -> None:
-        """Have beam search sort the accounts together with the cache."""
-        model: Any = self.model
-        if hasattr(model, "_reorder_cache"):
-            return
+    def forget(self) -> None:
+        """Leave all caches as they were."""
+        for cache in list(self.streams):
+            cache.__dict__.pop("reorder_cache", None)
+        self.streams.clear()
 
-        def reorder(cache: Any, beams: Tensor) -> Any:
-            cache.reorder_cache(beams)
-            if self.seen is not None:
-                self.seen = self.seen[beams]
-            self.accounts.sort(beams)
-            return cache
+    def _follow(self, cache: Any) -> None:
+        """Have beam search sort the accounts together with their cache, which must not be kept alive by that."""
+        kept = ref(cache)
 
-        model._reorder_cache = reorder
-        self.accounts.on_detach(lambda: delattr(model, "_reorder_cache"))
+        def reorder_cache(beams: Tensor) -> None:
+            cache: Any = kept()
+            type(cache).reorder_cache(cache, beams)
+            self.streams[cache].sort(beams)
 
-    def _post(self, tokens: Tensor, before: int) -> Tensor:
-        """Post the actions among new tokens (B, n) after `before` cached ones: what all columns carry, (B, S)."""
+        cache.reorder_cache = reorder_cache
+
+    def _go_on(self, tokens: Tensor, before: int, cache: Any) -> _Stream:
+        """The stream with new tokens (B, n) after `before` others, which are in the cache."""
         assert self.steps is not None
         B, n = tokens.shape
         if before == 0:
-            self.accounts.begin(B)
-            self.seen = torch.zeros(B, 0, device=tokens.device)
-        if self.seen is None or tuple(self.seen.shape) != (B, before):
-            came = "none" if self.seen is None else f"{self.seen.shape[1]} of {self.seen.shape[0]}"
-            raise ValueError(
-                f"the cache holds {before} tokens of {B} sequences, but the accounts have seen {came}: begin with an "
-                "empty cache while the accounts are attached, and generate without prompt_lookup_num_tokens or an "
-                "assistant model, which take tokens back"
-            )
+            ledger = self.accounts.rule.ledger(self.accounts.codebook.num_codes, (B,), device=tokens.device)
+            stream = _Stream(torch.zeros(B, 0, device=tokens.device), ledger)
+        else:
+            found = self.streams.get(cache)
+            if found is None or tuple(found.seen.shape) != (B, before):
+                came = "none of them" if found is None else f"{found.seen.shape[1]} of {found.seen.shape[0]}"
+                raise ValueError(
+                    f"the cache holds {before} tokens of {B} sequences, but the accounts have seen {came}: begin with "
+                    "an empty cache while the accounts are attached, and generate without prompt_lookup_num_tokens or "
+                    "an assistant model, which take tokens back"
+                )
+            stream = found
         is_action = self.accounts.selector(before + n)[before:].to(tokens.device)
-        fresh = torch.zeros(B, n, device=tokens.device)
+        fresh, ledger = torch.zeros(B, n, device=tokens.device), stream.ledger
         if bool(is_action.any()):
+            ledger = copy.deepcopy(ledger)  # the call may yet fail
             actions, rewards = self.steps(tokens[:, is_action])
-            posted = [self.accounts.post(actions[:, t], rewards[:, t]) for t in range(actions.shape[1])]
+            posted = [self.accounts.post_to(ledger, actions[:, t], rewards[:, t]) for t in range(actions.shape[1])]
             fresh[:, is_action] = torch.stack(posted, dim=1).to(fresh.dtype)
-        self.seen = torch.cat([self.seen, fresh], dim=1)
-        return self.seen
+        return _Stream(torch.cat([stream.seen, fresh], dim=1), ledger)

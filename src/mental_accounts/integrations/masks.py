@@ -11,18 +11,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mental_accounts.integrations.attached import AttachedAccounts
+from mental_accounts.integrations.attached import AttachedAccounts, Call
 from mental_accounts.integrations.checks import CHECKPOINTING, check_no_backward
 
 MASKLESS = ("flash", "flex", "paged")
-"""Attention implementations, by how their names begin, that take no additive mask."""
+"""Attention implementations, by what is in their names, that take no additive mask."""
+
+CACHES = ("past_key_values", "layer_past", "past_key_value")
+"""What attention modules call their cache."""
 
 
 def bias_attention(modules: list[nn.Module], accounts: AttachedAccounts) -> None:
     """Have each attention module's mask carry the bias."""
-    adder = _MaskAdder(accounts)
     for layer, module in enumerate(modules):
-        hook = _MaskHook(adder, layer, module)
+        hook = _MaskHook(accounts, layer, module)
         accounts.on_detach(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
 
 
@@ -57,6 +59,7 @@ def number_of_heads(model: nn.Module) -> int | None:
 def check_attention(model: nn.Module) -> None:
     """Refuse an attention implementation that cannot take a bias, and checkpointing that would forget it."""
     check_implementation(model)
+    _check_layers(model)
     check_checkpointing(checkpointing_parts(model))
 
 
@@ -73,35 +76,74 @@ def check_checkpointing(parts: list[Any]) -> None:
 
 def check_implementation(module: nn.Module) -> None:
     """Refuse an attention implementation that takes no additive mask."""
-    chosen = str(getattr(getattr(module, "config", None), "_attn_implementation", None) or "eager")
-    if chosen.startswith(MASKLESS):
+    chosen = _implementation(module)
+    if any(word in chosen for word in MASKLESS):
         raise ValueError(
             f"the attention implementation {chosen!r} cannot take a bias: it takes no additive mask; call "
             "model.set_attn_implementation('sdpa') (or 'eager') first"
         )
 
 
-class _MaskAdder:
-    """Adds the bias to masks, once for all layers that share mask and β."""
+def _implementation(module: nn.Module) -> str:
+    return str(getattr(getattr(module, "config", None), "_attn_implementation", None) or "eager")
 
-    def __init__(self, accounts: AttachedAccounts) -> None:
-        self.accounts = accounts
-        self._last: tuple[Tensor | None, Tensor, int, Tensor] | None = None
 
-    def added(self, layer: int, module: nn.Module, hidden: Tensor, mask: Tensor | None, cache: Any) -> Tensor:
-        """The mask of a layer, with its bias: (B, 1 or heads, rows, columns)."""
-        B, rows = hidden.shape[:2]
-        if mask is not None and mask.ndim != 4:
+def _check_layers(model: nn.Module) -> None:
+    """Refuse layers that are no attention over tokens: they remember what no bias reaches."""
+    for name in ("layer_types", "layers_block_type", "block_types"):
+        kinds = getattr(getattr(model, "config", None), name, None) or ()
+        others = sorted({str(kind) for kind in kinds if "attention" not in str(kind) or "linear" in str(kind)})
+        if others:
             raise ValueError(
-                f"the attention of {type(module).__name__} cannot take a bias: expected a mask (B, 1, rows, columns), "
-                f"got {tuple(mask.shape)}; call model.set_attn_implementation('sdpa') (or 'eager') first"
+                f"{type(model).__name__} has layers that are no attention ({', '.join(others)}): accounts cannot bias "
+                "what these remember; use a model whose layers all attend"
             )
-        shown = self.accounts.shown_columns
+
+
+class _MaskHook:
+    """A forward pre-hook for the attention module of one layer: has its mask carry the bias."""
+
+    def __init__(self, accounts: AttachedAccounts, layer: int, module: nn.Module) -> None:
+        self.accounts, self.layer = accounts, layer
+        self.names = list(inspect.signature(module.forward).parameters)
+        self.place = self.names.index("attention_mask")
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The arguments of the attention, with another mask."""
+        call = self.accounts.call
+        if call is None and not self.accounts.are_silent:
+            check_no_backward()
+            raise RuntimeError(
+                f"{type(module).__name__} runs outside of the call of the model that the accounts are attached to, so "
+                "that they do not see its tokens: call that model, attach them to the part that you call, or detach()"
+            )
+        if call is None or call.column_values is None:
+            return None
+        check_implementation(module)  # it may have been changed since
+        given = {**dict(zip(self.names, args, strict=False)), **kwargs}
+        cache = next((given[name] for name in CACHES if given.get(name) is not None), None)
+        added = self._added(call, module, given[self.names[0]], given.get("attention_mask"), cache)
+        if len(args) > self.place:
+            return (*args[: self.place], added, *args[self.place + 1 :]), kwargs
+        return args, {**kwargs, "attention_mask": added}
+
+    def _added(self, call: Call, module: nn.Module, hidden: Tensor, mask: Tensor | None, cache: Any) -> Tensor:
+        """The mask with the bias, (B, 1 or heads, rows, columns); made once for all layers that share mask and β."""
+        assert call.column_values is not None
+        B, rows = hidden.shape[:2]
+        shown = call.column_values.shape[1]
+        if mask is not None and (mask.ndim != 4 or (mask.dtype == torch.bool and _implementation(module) == "eager")):
+            raise ValueError(
+                f"the attention of {type(module).__name__} cannot take a bias: expected a mask (B, 1, rows, columns) "
+                f"that is added to the logits, got {mask.dtype} {tuple(mask.shape)}; call "
+                "model.set_attn_implementation('sdpa') (or 'eager') first, if the model has it"
+            )
         columns = _columns(module, cache, shown) if mask is None else mask.shape[-1]
-        bias = self.accounts.bias(layer, B, _seen_columns(module, cache, shown, columns))
-        assert bias is not None  # hooks are silent otherwise
-        if self._last is not None and self._last[0] is mask and self._last[1] is bias and self._last[2] == columns:
-            return self._last[3]
+        bias = self.accounts.bias(call, self.layer, B, _seen_columns(module, cache, shown, columns))
+        last = call.made.get("mask")
+        if last is not None and last[0] is mask and last[1] is bias and last[2] == columns:
+            made: Tensor = last[3]
+            return made
         dtype = mask.dtype if mask is not None and mask.is_floating_point() else hidden.dtype
         aligned = F.pad(bias, (0, columns - shown)) if columns > shown else bias[..., shown - columns :]
         aligned = aligned.to(dtype)
@@ -114,41 +156,14 @@ class _MaskAdder:
             added = mask + aligned
         else:
             added = torch.where(mask, aligned, -torch.inf)
-        self._last = (mask, bias, columns, added)
+        call.made["mask"] = (mask, bias, columns, added)
         return added
-
-
-class _MaskHook:
-    """A forward pre-hook for the attention module of one layer."""
-
-    def __init__(self, adder: _MaskAdder, layer: int, module: nn.Module) -> None:
-        self.adder, self.layer = adder, layer
-        self.names = list(inspect.signature(module.forward).parameters)
-        self.place = self.names.index("attention_mask")
-
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Have the mask carry the bias."""
-        accounts = self.adder.accounts
-        if not accounts.is_open and not accounts.are_silent:
-            check_no_backward()
-            raise RuntimeError(
-                f"{type(module).__name__} runs outside of the call of the model that the accounts are attached to, so "
-                "that they do not see its tokens: call that model, attach them to the part that you call, or detach()"
-            )
-        if accounts.is_quiet:
-            return None
-        check_implementation(module)  # it may have been changed since
-        given = {**dict(zip(self.names, args, strict=False)), **kwargs}
-        mask, cache = given.get("attention_mask"), given.get("past_key_values")
-        added = self.adder.added(self.layer, module, given[self.names[0]], mask, cache)
-        if len(args) > self.place:
-            return (*args[: self.place], added, *args[self.place + 1 :]), kwargs
-        return args, {**kwargs, "attention_mask": added}
 
 
 def _cache_layer(module: nn.Module, cache: Any) -> Any:
     """What a cache keeps for an attention module; None where there is nothing yet."""
-    place, layers = getattr(module, "layer_idx", None) or 0, getattr(cache, "layers", ())
+    own, shared = getattr(module, "layer_idx", None), getattr(module, "kv_shared_layer_index", None)
+    place, layers = (own or 0) if shared is None else shared, getattr(cache, "layers", ())
     return layers[place] if place < len(layers) else None
 
 

@@ -19,19 +19,14 @@ class Posted:
         self._began = torch.zeros(num_actors, dtype=torch.int64)
         """How many steps came before the episode that each actor is in."""
 
-    def append(self, balances: Tensor, ended: Tensor | None) -> None:
-        """One step of all actors, (n,); `ended` (n,) is True where it was the last of an episode."""
+    def append(self, balances: Tensor) -> None:
+        """One step of all actors, (n,)."""
         self._steps.append(balances)
         self._count += 1
-        if ended is not None:
-            self._began = torch.where(ended, self._count, self._began.to(ended.device))
 
-    def sort(self, actors: Tensor) -> None:
-        """Have place i hold what actor `actors[i]` had."""
-        steps = [step[actors] for step in self._steps]
-        self._steps.clear()
-        self._steps.extend(steps)
-        self._began = self._began.to(actors.device)[actors]
+    def restart(self, actors: Tensor) -> None:
+        """A new episode begins for the actors where (n,) is True."""
+        self._began = torch.where(actors, self._count, self._began.to(actors.device))
 
     def last(self, K: int, device: torch.device) -> Tensor:
         """Balances of the last K actions, (n, K); 0 where an actor has not done so many in its episode."""

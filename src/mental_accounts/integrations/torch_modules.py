@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from mental_accounts.accounts import BiasScale, Codebook, RewardTransform, UpdateRule
-from mental_accounts.integrations.attached import AttachedAccounts, Columns
+from mental_accounts.integrations.attached import AttachedAccounts, Columns, take_told
 from mental_accounts.integrations.checks import check_arguments, check_no_backward, check_scale, mark
 
 
@@ -28,7 +28,7 @@ def torch_accounts(
     clip: float | None = None,
     columns: Columns | None = None,
 ) -> AttachedAccounts:
-    """Attach accounts to all self-attention of a model that is made of PyTorch's own modules.
+    """Attach accounts to a model that is made of PyTorch's own modules: to all its attention but a decoder's to memory.
 
     The model's call then also takes `actions=` (B, K[, dim]) and `rewards=` (B, K), with `account_mask=` (B, K) where
     windows are padded, or `attractions=` (B, K), unless `accounts.enter` or `accounts.begin` told before. `columns`
@@ -96,17 +96,15 @@ class _Reader:
 
     def __init__(self, model: nn.Module, accounts: AttachedAccounts) -> None:
         self.call, self.accounts = model.forward, accounts
-        self.own = set(inspect.signature(model.forward).parameters)
+        self.names = list(inspect.signature(model.forward).parameters)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As the model's own forward; actions, rewards, attractions and account_mask are the accounts'."""
-        told = {name: kwargs.pop(name, None) for name in ("attractions", "account_mask")}
-        for name in ("actions", "rewards"):
-            told[name] = kwargs.get(name) if name in self.own else kwargs.pop(name, None)
+        told = take_told(self.names, args, kwargs)
         if self.accounts.are_silent:
             return self.call(*args, **kwargs)
-        self.accounts.open(**told)
         try:
+            self.accounts.open(**told)
             with _without_fast_path():
                 return self.call(*args, **kwargs)
         finally:
@@ -121,7 +119,7 @@ class _SlowEncoder:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As the module's own forward."""
-        if self.accounts.is_open or self.accounts.are_silent:
+        if self.accounts.call is not None or self.accounts.are_silent:
             return self.call(*args, **kwargs)
         with _without_fast_path():
             return self.call(*args, **kwargs)
@@ -145,11 +143,9 @@ class _BiasedAttention:
         sequence = 1 if self.module.batch_first and batched else 0
         B = query.shape[1 - sequence] if batched else 1
         rows, S = query.shape[sequence], key.shape[sequence]
-        if not self.accounts.is_open:
+        if self.accounts.call is None:
             check_no_backward()
-        self.accounts.show_for(S, query.device)
-        bias = self.accounts.bias(self.layer, B, S)
-        assert bias is not None  # show_for saw to it
+        bias = self.accounts.bias(self.accounts.shown_for(S, query.device), self.layer, B, S)
         heads = self.module.num_heads
         full = bias.to(query.dtype).expand(B, heads, rows, S).reshape(B * heads, rows, S)
         mask = given.get("attn_mask")
@@ -161,5 +157,4 @@ class _BiasedAttention:
             zeros = torch.zeros(padding.shape, dtype=query.dtype, device=padding.device)
             given["key_padding_mask"] = zeros.masked_fill(padding, -torch.inf)
         given["is_causal"] = False  # a hint that would have the mask ignored
-        with _without_fast_path():
-            return self.call(**given)
+        return self.call(**given)

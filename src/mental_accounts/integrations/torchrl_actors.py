@@ -84,6 +84,8 @@ def ledger_transform(accounts: AttachedAccounts, action_key: str = "action", rew
             done = tensordict_reset.get("done")
             if accounts.ledger is None or which is None or accounts.ledger.batch_shape != (done.numel(),):
                 accounts.begin(done.numel())
+            else:
+                accounts.restart(which.reshape(-1))
             return tensordict_reset
 
     return LedgerTransform()
@@ -113,7 +115,7 @@ class _ReturnReader:
     def before(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make the bias of this forward."""
         attractions = kwargs.pop("attractions", None)
-        self.accounts.open()
+        call = self.accounts.open()
         if self.accounts.are_silent:
             return args, kwargs
         check_checkpointing(self.parts)  # it may have been switched on since
@@ -121,11 +123,11 @@ class _ReturnReader:
         actions, returns = given["action"], given["return_to_go"]
         K = actions.shape[-2]
         flat = actions.reshape(-1, K, actions.shape[-1])  # (B, K, dim), as the model itself makes it
-        if attractions is None and self.accounts.ledger is None and not self.accounts.were_entered:
+        if attractions is None and not self.accounts.are_live and not self.accounts.were_entered:
             rewards = rewards_of(returns.reshape(-1, K)) / self.return_scale
             attractions = self.accounts.trace(flat, rewards)
         chosen = self.accounts.choose(self.accounts.selector(3 * K), attractions)
-        self.accounts.show(self.accounts.spread(chosen.reshape(-1, K), 3 * K, actions.device))
+        call.column_values = self.accounts.spread(chosen.reshape(-1, K), 3 * K, actions.device)
         return args, kwargs
 
     def after(self, *_: Any) -> None:
