@@ -67,6 +67,11 @@ class Ledger(FullPrecisionModule):
             self._check_mask("actors", actors)
             self.attractions.masked_fill_(actors.unsqueeze(-1), 0.0)
 
+    @torch.no_grad()
+    def sort(self, actors: Tensor) -> None:
+        """Have place i hold the accounts of actor `actors[i]`, as beam search wants it; for one dimension of actors."""
+        self.attractions.copy_(self.attractions[actors])
+
     def extra_repr(self) -> str:
         return f"num_codes={self.num_codes}, batch_shape={self.batch_shape}"
 
@@ -173,6 +178,12 @@ class CanonicalLedger(Ledger):
             self.experience.fill_(self.initial_experience)
         else:
             self.experience.masked_fill_(actors, self.initial_experience)
+
+    @torch.no_grad()
+    def sort(self, actors: Tensor) -> None:
+        """As `Ledger.sort`, with the experience."""
+        super().sort(actors)
+        self.experience.copy_(self.experience[actors])
 
 
 def foregone_payoffs(foregone: Tensor, shape: torch.Size, dtype: torch.dtype, absent: Tensor | None) -> Tensor:

@@ -31,7 +31,6 @@ from mental_accounts.integrations.posted import KEPT_STEPS, Posted
 Columns = Tensor | Callable[[int], Tensor]
 """Which columns are actions: a bool selector (S,), or a function from the number of columns S to one."""
 
-
 TOLD = ("attractions", "actions", "rewards", "account_mask")
 """What the call of a model may tell the accounts."""
 
@@ -146,10 +145,9 @@ class AttachedAccounts:
 
         Where `ended` (n,) is True the actor begins a new episode: accounts at zero, and nothing to read.
         """
-        if self.ledger is None or self._posted is None:
-            raise RuntimeError("there are no live accounts: call begin(num_actors) first")
-        posted = self.post_to(self.ledger, actions, rewards)
-        self._posted.append(posted)
+        ledger, window = self._live()
+        posted = self.post_to(ledger, actions, rewards)
+        window.append(posted)
         if ended is not None:
             self.restart(ended)
         return posted
@@ -161,10 +159,9 @@ class AttachedAccounts:
 
     def restart(self, actors: Tensor) -> None:
         """Live accounts back to zero, and nothing to read, for the actors where (n,) is True."""
-        if self.ledger is None or self._posted is None:
-            raise RuntimeError("there are no live accounts: call begin(num_actors) first")
-        self.ledger.reset(actors.to(self.ledger.attractions.device))
-        self._posted.restart(actors)
+        ledger, window = self._live()
+        ledger.reset(actors.to(ledger.attractions.device))
+        window.restart(actors)
 
     def end(self) -> None:
         """No live accounts any more."""
@@ -182,10 +179,11 @@ class AttachedAccounts:
 
         `pending`: the last of them is still to be chosen, and reads 0.
         """
-        if self.ledger is None or self._posted is None:
+        if not self.are_live:
             return None
-        device = self.ledger.attractions.device
-        return F.pad(self._posted.last(K - 1, device), (0, 1)) if pending else self._posted.last(K, device)
+        ledger, window = self._live()
+        device = ledger.attractions.device
+        return F.pad(window.last(K - 1, device), (0, 1)) if pending else window.last(K, device)
 
     def choose(
         self,
@@ -299,6 +297,11 @@ class AttachedAccounts:
     def on_detach(self, undo: Callable[[], object]) -> None:
         """Remember how to take back what was changed."""
         self._undo.append(undo)
+
+    def _live(self) -> tuple[Ledger, Posted]:
+        if self.ledger is None or self._posted is None:
+            raise RuntimeError("there are no live accounts: call begin(num_actors) first")
+        return self.ledger, self._posted
 
     def _route(self, actions: Tensor) -> Tensor:
         return self.codebook.to(actions.device).route(actions)

@@ -13,18 +13,11 @@ from weakref import WeakKeyDictionary, ref
 import torch
 from torch import Tensor, nn
 
-from mental_accounts.accounts import BiasScale, CanonicalLedger, Codebook, Ledger, RewardTransform, UpdateRule
+from mental_accounts.accounts import BiasScale, Codebook, Ledger, RewardTransform, UpdateRule
 from mental_accounts.integrations.attached import AttachedAccounts, Columns, take_told
-from mental_accounts.integrations.checks import check_arguments, check_scale, mark
+from mental_accounts.integrations.checks import check_arguments, mark
 from mental_accounts.integrations.extras import check_library
-from mental_accounts.integrations.masks import (
-    attention_modules,
-    bias_attention,
-    check_attention,
-    check_checkpointing,
-    checkpointing_parts,
-    number_of_heads,
-)
+from mental_accounts.integrations.masks import bias_attention
 
 Steps = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Tokens (B, K) of action columns -> their actions (B, K[, dim]) and rewards (B, K)."""
@@ -57,9 +50,7 @@ def hugging_face_accounts(
             f"{type(model).__name__} reads plain tokens: give columns=, a bool selector (S,) that is True at the "
             "tokens of actions, or every(period, offset)"
         )
-    attention = attention_modules(model)
-    check_attention(model)
-    check_scale(beta, len(attention), number_of_heads(model))
+    bias_attention(model, accounts)
     reader: _StepReader | _TokenReader
     reader = _StepReader(model, accounts) if decides else _TokenReader(model, accounts, steps)
     accounts.on_detach(model.register_forward_pre_hook(reader.before, with_kwargs=True).remove)
@@ -67,7 +58,6 @@ def hugging_face_accounts(
     if isinstance(reader, _TokenReader):
         accounts.on_detach(model.register_forward_hook(reader.succeeded).remove)
         accounts.on_detach(reader.forget)
-    bias_attention(attention, accounts)
     mark(model, accounts)
     return accounts
 
@@ -95,23 +85,22 @@ class _StepReader:
     """Reads actions and rewards off the call of a DecisionTransformerModel."""
 
     def __init__(self, model: nn.Module, accounts: AttachedAccounts) -> None:
-        self.accounts, self.parts = accounts, checkpointing_parts(model)
+        self.accounts = accounts
         self.names = list(inspect.signature(model.forward).parameters)
 
     def before(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make the bias of this forward."""
-        attractions = kwargs.pop("attractions", None)
         call = self.accounts.open()
+        told = take_told(self.names, args, kwargs)
         if not self.accounts.are_silent:
-            check_checkpointing(self.parts)  # it may have been switched on since
             given = {**dict(zip(self.names, args, strict=False)), **kwargs}
-            actions, rewards = given.get("actions"), given.get("rewards")
-            states = given["states"]
+            states, rewards = given["states"], told["rewards"]
             K = states.shape[1]
             if rewards is not None and rewards.ndim == 3:
-                rewards = rewards.squeeze(-1)
-            columns = self.accounts.selector(3 * K)
-            chosen = self.accounts.choose(columns, attractions, actions, rewards, given.get("attention_mask"))
+                told["rewards"] = rewards.squeeze(-1)
+            if told["account_mask"] is None:
+                told["account_mask"] = given.get("attention_mask")
+            chosen = self.accounts.choose(self.accounts.selector(3 * K), **told)
             call.column_values = self.accounts.spread(chosen, 3 * K, states.device)
         return args, kwargs
 
@@ -130,9 +119,7 @@ class _Stream:
     def sort(self, beams: Tensor) -> None:
         """Have place i hold what `beams[i]` had."""
         self.seen = self.seen[beams]
-        self.ledger.attractions = self.ledger.attractions[beams]
-        if isinstance(self.ledger, CanonicalLedger):
-            self.ledger.experience = self.ledger.experience[beams]
+        self.ledger.sort(beams)
 
 
 class _TokenReader:
@@ -140,7 +127,6 @@ class _TokenReader:
 
     def __init__(self, model: nn.Module, accounts: AttachedAccounts, steps: Steps | None) -> None:
         self.accounts, self.steps = accounts, steps
-        self.parts = checkpointing_parts(model)
         self.names = list(inspect.signature(model.forward).parameters)
         self.streams: WeakKeyDictionary[Any, _Stream] = WeakKeyDictionary()
         """What each cache holds the rest of."""
@@ -154,7 +140,6 @@ class _TokenReader:
         told = take_told(self.names, args, kwargs)
         if self.accounts.are_silent:
             return args, kwargs
-        check_checkpointing(self.parts)  # it may have been switched on since
         given = {**dict(zip(self.names, args, strict=False)), **kwargs}
         tokens = given.get("input_ids")
         sequences = given.get("inputs_embeds") if tokens is None else tokens

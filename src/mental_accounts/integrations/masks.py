@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mental_accounts.integrations.attached import AttachedAccounts, Call
-from mental_accounts.integrations.checks import CHECKPOINTING, check_no_backward
+from mental_accounts.integrations.checks import CHECKPOINTING, check_no_backward, check_scale
 
 MASKLESS = ("flash", "flex", "paged")
 """Attention implementations, by what is in their names, that take no additive mask."""
@@ -21,14 +21,20 @@ CACHES = ("past_key_values", "layer_past", "past_key_value")
 """What attention modules call their cache."""
 
 
-def bias_attention(modules: list[nn.Module], accounts: AttachedAccounts) -> None:
-    """Have each attention module's mask carry the bias."""
-    for layer, module in enumerate(modules):
-        hook = _MaskHook(accounts, layer, module)
+def bias_attention(model: nn.Module, accounts: AttachedAccounts) -> None:
+    """Have the mask of each attention module in a model of transformers carry the bias; or refuse the model."""
+    attention = _attention_modules(model)
+    _check_implementation(model)
+    _check_layers(model)
+    check_scale(accounts.beta, len(attention), _number_of_heads(model))
+    checkpointing = [part for part in model.modules() if hasattr(part, "gradient_checkpointing")]
+    _refuse_checkpointing(checkpointing)
+    for layer, module in enumerate(attention):
+        hook = _MaskHook(accounts, layer, module, checkpointing)
         accounts.on_detach(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
 
 
-def attention_modules(model: nn.Module) -> list[nn.Module]:
+def _attention_modules(model: nn.Module) -> list[nn.Module]:
     """The innermost modules whose forward takes an attention_mask, in order: one per layer."""
 
     def takes_mask(module: nn.Module) -> bool:
@@ -50,31 +56,19 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
     return found
 
 
-def number_of_heads(model: nn.Module) -> int | None:
+def _number_of_heads(model: nn.Module) -> int | None:
     """By its configuration; None where that does not say."""
     heads = getattr(getattr(model, "config", None), "num_attention_heads", None)
     return heads if isinstance(heads, int) else None
 
 
-def check_attention(model: nn.Module) -> None:
-    """Refuse an attention implementation that cannot take a bias, and checkpointing that would forget it."""
-    check_implementation(model)
-    _check_layers(model)
-    check_checkpointing(checkpointing_parts(model))
-
-
-def checkpointing_parts(model: nn.Module) -> list[Any]:
-    """The parts that can run their layers again in a backward pass."""
-    return [part for part in model.modules() if hasattr(part, "gradient_checkpointing")]
-
-
-def check_checkpointing(parts: list[Any]) -> None:
-    """Refuse a model that will run attention again."""
+def _refuse_checkpointing(parts: list[Any]) -> None:
+    """Refuse a model that will run its layers again in the backward pass."""
     if any(part.gradient_checkpointing for part in parts):
         raise ValueError(f"{CHECKPOINTING} (model.gradient_checkpointing_disable())")
 
 
-def check_implementation(module: nn.Module) -> None:
+def _check_implementation(module: nn.Module) -> None:
     """Refuse an attention implementation that takes no additive mask."""
     chosen = _implementation(module)
     if any(word in chosen for word in MASKLESS):
@@ -103,8 +97,8 @@ def _check_layers(model: nn.Module) -> None:
 class _MaskHook:
     """A forward pre-hook for the attention module of one layer: has its mask carry the bias."""
 
-    def __init__(self, accounts: AttachedAccounts, layer: int, module: nn.Module) -> None:
-        self.accounts, self.layer = accounts, layer
+    def __init__(self, accounts: AttachedAccounts, layer: int, module: nn.Module, checkpointing: list[Any]) -> None:
+        self.accounts, self.layer, self.checkpointing = accounts, layer, checkpointing
         self.names = list(inspect.signature(module.forward).parameters)
         self.place = self.names.index("attention_mask")
 
@@ -119,7 +113,9 @@ class _MaskHook:
             )
         if call is None or call.column_values is None:
             return None
-        check_implementation(module)  # it may have been changed since
+        _check_implementation(module)  # it may have been changed since
+        if self.layer == 0:
+            _refuse_checkpointing(self.checkpointing)  # and this switched on
         given = {**dict(zip(self.names, args, strict=False)), **kwargs}
         cache = next((given[name] for name in CACHES if given.get(name) is not None), None)
         added = self._added(call, module, given[self.names[0]], given.get("attention_mask"), cache)

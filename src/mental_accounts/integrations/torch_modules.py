@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mental_accounts.accounts import BiasScale, Codebook, RewardTransform, UpdateRule
 from mental_accounts.integrations.attached import AttachedAccounts, Columns, take_told
-from mental_accounts.integrations.checks import check_arguments, check_no_backward, check_scale, mark
+from mental_accounts.integrations.checks import check_arguments, check_scale, mark
 
 
 def torch_accounts(
@@ -143,8 +143,6 @@ class _BiasedAttention:
         sequence = 1 if self.module.batch_first and batched else 0
         B = query.shape[1 - sequence] if batched else 1
         rows, S = query.shape[sequence], key.shape[sequence]
-        if self.accounts.call is None:
-            check_no_backward()
         bias = self.accounts.bias(self.accounts.shown_for(S, query.device), self.layer, B, S)
         heads = self.module.num_heads
         full = bias.to(query.dtype).expand(B, heads, rows, S).reshape(B * heads, rows, S)

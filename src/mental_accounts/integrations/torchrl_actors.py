@@ -14,16 +14,9 @@ from torch import Tensor, nn
 
 from mental_accounts.accounts import BiasScale, Codebook, RewardTransform, UpdateRule
 from mental_accounts.integrations.attached import AttachedAccounts
-from mental_accounts.integrations.checks import check_arguments, check_scale, mark
+from mental_accounts.integrations.checks import check_arguments, mark
 from mental_accounts.integrations.extras import check_library
-from mental_accounts.integrations.masks import (
-    attention_modules,
-    bias_attention,
-    check_attention,
-    check_checkpointing,
-    checkpointing_parts,
-    number_of_heads,
-)
+from mental_accounts.integrations.masks import bias_attention
 
 
 def torchrl_accounts(
@@ -45,14 +38,11 @@ def torchrl_accounts(
     check_library("torchrl", "torchrl_accounts")
     check_arguments(model, codebook, rule, beta)
     backbone = _decision_transformer(model)
-    attention = attention_modules(backbone.transformer)
-    check_attention(backbone.transformer)
-    check_scale(beta, len(attention), number_of_heads(backbone.transformer))
     accounts = AttachedAccounts(codebook, rule, beta, transform=transform, clip=clip, columns=None)
+    bias_attention(backbone.transformer, accounts)
     reader = _ReturnReader(backbone, accounts, return_scale)
     accounts.on_detach(backbone.register_forward_pre_hook(reader.before, with_kwargs=True).remove)
     accounts.on_detach(backbone.register_forward_hook(reader.after, always_call=True).remove)
-    bias_attention(attention, accounts)
     mark(backbone, accounts)
     return accounts
 
@@ -109,7 +99,6 @@ class _ReturnReader:
 
     def __init__(self, backbone: nn.Module, accounts: AttachedAccounts, return_scale: float) -> None:
         self.accounts, self.return_scale = accounts, return_scale
-        self.parts = checkpointing_parts(backbone)
         self.names = list(inspect.signature(backbone.forward).parameters)
 
     def before(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -118,7 +107,6 @@ class _ReturnReader:
         call = self.accounts.open()
         if self.accounts.are_silent:
             return args, kwargs
-        check_checkpointing(self.parts)  # it may have been switched on since
         given = {**dict(zip(self.names, args, strict=False)), **kwargs}
         actions, returns = given["action"], given["return_to_go"]
         K = actions.shape[-2]
