@@ -25,8 +25,8 @@ OPTIONS_BEGIN, OPTIONS_END = "<!-- options: made by results/make_readme.py -->",
 PROBE_BEGIN, PROBE_END = "<!-- probe: made by results/make_readme.py -->", "<!-- end of probe -->"
 STUDIES = ("paper", "converged")
 WORDS = {
-    "paper": "The paper's own experiment (preset `paper`)",
-    "converged": "Trained until it works (preset `converged`)",
+    "paper": "The paper's schedule (preset `paper`)",
+    "converged": "A longer budget (preset `converged`)",
 }
 
 

@@ -205,7 +205,7 @@ def picture(evidence: Evidence, path: Path) -> None:
             color=colour, capsize=3, markersize=6,
         )  # fmt: skip
     axes.set_yticks(range(len(names)), [MAIN[name].replace("`", "") for name in reversed(names)])
-    for place, words in ((task.random_return, "random"), (task.expert_return, "who made the data")):
+    for place, words in ((task.random_return, "random"), (task.expert_return, "the data's learner")):
         axes.axvline(place, color="#999999", linestyle=":", linewidth=1)
         axes.annotate(words, (place, 1.01), xycoords=("data", "axes fraction"), ha="center", fontsize=8)
     axes.set_xlabel(f"return on {task.name}, with 95% intervals; an oracle has {ORACLE:.0f}")

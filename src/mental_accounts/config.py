@@ -9,7 +9,8 @@ from typing import Any, Literal, Self
 from mental_accounts.accounts.checks import check_count, check_number, check_positive
 from mental_accounts.fields import check_choice, config_from_dict, settle_types
 
-Method = Literal["dt", "odt", "ewa-vq-odt"]
+Method = Literal["bc", "dt", "odt", "ewa-vq-odt"]
+Likelihood = Literal["clipped", "squashed"]
 CodebookKind = Literal["grid", "algorithm2", "product", "hierarchical", "kmeans"]
 
 
@@ -89,7 +90,10 @@ class AccountsConfig:
     credit: Literal["reward", "advantage"] = "reward"
     """What is posted: the reward, or what it is more than a baseline, learned on the data, expects in that state."""
     account_scope: Literal["trajectory", "window"] = "trajectory"
-    """trajectory: balances last the whole episode. window: they start at zero in every context (the authors' code)."""
+    """trajectory: balances last the whole episode. window: of the last context_length steps alone, at zero before them
+    (the authors' code)."""
+    window_steps: int | None = None
+    """Steps that accounts of scope `window` reach back while acting; None: context_length, as in training."""
     read: Literal["then", "now"] = "then"
     """then: a column shows the balance right after its action (Eq. 10). now: the balance at the row's own time."""
     normalised: bool = False
@@ -124,6 +128,8 @@ class AccountsConfig:
             raise ValueError("soft_codes > 1 cannot be read 'now': a row would need every code's balance; use 'then'")
         if self.beta_per == "token" and not self.beta_learned:
             raise ValueError("beta_per 'token' is a learned map of the token; set beta_learned too")
+        if self.window_steps is not None:
+            check_count("window_steps", self.window_steps, 1)
         if self.num_codes is not None:
             check_count("num_codes", self.num_codes, 1)
         elif self.codebook in ("algorithm2", "kmeans"):
@@ -147,7 +153,7 @@ class ModelConfig:
     """The network: the same for dt, odt and ewa-vq-odt. Fields that are None follow the task."""
 
     hidden: int = 512
-    """Width of a token."""
+    """Width of a token (bc: of both hidden layers)."""
     layers: int = 4
     """Transformer blocks."""
     heads: int = 4
@@ -162,16 +168,25 @@ class ModelConfig:
     """Steps seen while acting; None: the task's (ODT acts with 5 on walker2d), else context_length."""
     timestep_embedding: bool | None = None
     """Whether tokens carry an embedding of the absolute timestep; None: the task's (ODT: hopper yes, walker2d no), else
-    yes."""
+    no."""
     max_timestep: int = 1000
     """Timesteps with an embedding of their own; later ones share the last."""
     order_embedding: bool = False
     """Whether tokens carry an embedding of their place in the context."""
     return_scale: float | None = None
     """Returns-to-go are multiplied by this; None: 0.001 for tasks with a table (as ODT), else one over the largest
-    return of the data."""
+    return-to-go of the data, by absolute value."""
+    return_range: tuple[float, float] | None = None
+    """While acting, returns-to-go are kept within these bounds, widened to the return that was asked for; None: those
+    of the data, and no bounds for tasks with a table (as ODT)."""
+    reward_input: Literal["none", "state"] = "none"
+    """Whether the policy reads the reward of the step before, standardised by the data: by a linear map added to the
+    state token."""
     gamma: float = 1.0
     """γ: discount of returns-to-go."""
+    likelihood: Likelihood = "clipped"
+    """The distribution of box actions (odt, ewa-vq-odt): a Gaussian clipped to the bounds, each step of its likelihood
+    weighted by σ²; or squashed into them by tanh, not weighted, as in ODT."""
     accounts: AccountsConfig = field(default_factory=AccountsConfig)
     """The mental accounts; they are there for method ewa-vq-odt only."""
 
@@ -183,10 +198,14 @@ class ModelConfig:
             check_count("inner", self.inner, 1)
         if self.hidden % self.heads:
             raise ValueError(f"hidden must be a multiple of heads = {self.heads}, got {self.hidden}")
+        for name in ("reward_input", "likelihood"):
+            check_choice(self, name)
         check_number("dropout", self.dropout, 0.0, 0.999, closed=True)
         check_number("gamma", self.gamma, 1e-6, 1.0, closed=True)
         if self.return_scale is not None:
             check_positive("return_scale", self.return_scale)
+        if self.return_range is not None:
+            _check_range("return_range", self.return_range)
         if self.eval_context_length is not None:
             check_count("eval_context_length", self.eval_context_length, 1)
             if self.eval_context_length > self.context_length:
@@ -206,7 +225,8 @@ class PolicyConfig(ModelConfig):
     """The action space."""
     method: Method = "ewa-vq-odt"
     """dt: supervised learning alone, of deterministic actions (or categorical ones, where actions are discrete).
-    odt: a distribution over actions with an entropy constraint. ewa-vq-odt: odt with mental accounts."""
+    odt: a distribution over actions with an entropy constraint. ewa-vq-odt: odt with mental accounts. bc: behaviour
+    cloning, an MLP that sees the state alone; the baseline of all of them."""
     timestep_embedding: bool = True
     """Whether tokens carry an embedding of the absolute timestep."""
     return_scale: float = 0.001
@@ -216,11 +236,27 @@ class PolicyConfig(ModelConfig):
         check_choice(self, "method")
         check_count("state_dim", self.state_dim, 1)
         super().__post_init__()
+        _check_reward_input(self.method, self)
 
     @property
     def has_accounts(self) -> bool:
         """Whether the policy keeps mental accounts."""
         return self.method == "ewa-vq-odt"
+
+    @property
+    def is_sequence_model(self) -> bool:
+        """Whether the policy is a transformer over trajectories; behaviour cloning sees the state alone."""
+        return self.method != "bc"
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether it learns a likelihood under an entropy constraint; dt and bc learn a regression."""
+        return self.method not in ("bc", "dt")
+
+    @property
+    def reads_rewards(self) -> bool:
+        """Whether the reward of the step before is an input."""
+        return self.reward_input != "none"
 
     @property
     def reads_ledger(self) -> bool:
@@ -236,6 +272,11 @@ class PolicyConfig(ModelConfig):
     def acting_context(self) -> int:
         """Steps seen while acting."""
         return self.eval_context_length or self.context_length
+
+    @property
+    def account_window(self) -> int:
+        """Steps that accounts of scope `window` reach back while acting, at least those that are seen."""
+        return max(self.accounts.window_steps or self.context_length, self.acting_context)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -256,7 +297,7 @@ class TrainConfig:
     env_id: str | None = None
     """A Gymnasium environment; None: the task's."""
     method: Method = "ewa-vq-odt"
-    """dt, odt or ewa-vq-odt."""
+    """bc, dt, odt or ewa-vq-odt."""
     seed: int = 0
     """Of everything random: weights, windows, exploration, environments. Equal seeds are paired between methods."""
     data_steps: int | None = None
@@ -306,9 +347,9 @@ class TrainConfig:
     random_episodes: int = 20
     """Episodes of random actions to begin with where there are no offline data."""
     target_return: float | None = None
-    """Return asked for in evaluation; None: the task's, else the best return in the replay."""
+    """Return asked for in evaluation; None: the task's, else the one that 5% of the episodes in the replay exceed."""
     exploration_return: float | None = None
-    """Return asked for while exploring; None: the task's, else the best in the replay plus one standard deviation."""
+    """Return asked for while exploring; None: the task's, else as far above the former as that is above the median."""
 
     device: str = "auto"
     """auto: a GPU where there is one."""
@@ -333,6 +374,7 @@ class TrainConfig:
                 f"method {self.method} keeps no accounts, so there is no ledger to read; set accounts.ledger_input to "
                 "'none', or method to ewa-vq-odt"
             )
+        _check_reward_input(self.method, self.model)
         for name, least in _LEAST.items():
             check_count(name, getattr(self, name), least)
         for name in ("lr", "grad_clip", "initial_lambda", "lambda_lr"):
@@ -359,11 +401,13 @@ class TrainConfig:
         return pretraining + self.online_iterations * self.updates_per_iteration
 
     def for_method(self, method: Method) -> Self:
-        """The same with this method. One that keeps no accounts has no ledger to read."""
-        accounts = self.model.accounts
+        """The same with this method. One that keeps no accounts has no ledger to read, and bc reads the state alone."""
+        model = self.model
         if method != "ewa-vq-odt":
-            accounts = replace(accounts, ledger_input="none")
-        return replace(self, method=method, model=replace(self.model, accounts=accounts))
+            model = replace(model, accounts=replace(model.accounts, ledger_input="none"))
+        if method == "bc":
+            model = replace(model, reward_input="none")
+        return replace(self, method=method, model=model)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -373,6 +417,17 @@ class TrainConfig:
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Back from `to_dict`; unknown, missing and mistyped fields are named."""
         return config_from_dict(cls, values)
+
+
+def _check_reward_input(method: Method, model: ModelConfig) -> None:
+    if method == "bc" and model.reward_input != "none":
+        raise ValueError("method bc reads the state alone; set reward_input to 'none', or method to dt")
+
+
+def _check_range(name: str, bounds: tuple[float, ...]) -> None:
+    """Refuse bounds that are not two finite numbers in order."""
+    if len(bounds) != 2 or not all(math.isfinite(bound) for bound in bounds) or bounds[0] > bounds[1]:
+        raise ValueError(f"{name} must be two finite numbers, the lower first, got {tuple(bounds)}")
 
 
 _LEAST = {

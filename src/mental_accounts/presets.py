@@ -9,7 +9,8 @@ PresetName = Literal["quick", "paper", "odt", "converged", "hidden"]
 PRESETS: dict[PresetName, TrainConfig] = {
     "quick": TrainConfig(
         data_steps=100_000,
-        model=ModelConfig(hidden=128, layers=3, heads=1, accounts=AccountsConfig()),
+        model=ModelConfig(hidden=128, layers=3, heads=1, dropout=0.0),
+        optimizer="adamw",
         lr=1e-3,
         warmup_updates=100,
         batch_size=64,
@@ -23,6 +24,7 @@ PRESETS: dict[PresetName, TrainConfig] = {
     ),
     "paper": TrainConfig(
         model=ModelConfig(
+            likelihood="squashed",
             accounts=AccountsConfig(reward_transform="raw", reward_clip=None, account_scope="window"),
         ),
         optimizer="adamw",
@@ -31,7 +33,7 @@ PRESETS: dict[PresetName, TrainConfig] = {
         updates_per_iteration=30,
         eval_every=2,
     ),
-    "odt": TrainConfig(),
+    "odt": TrainConfig(model=ModelConfig(likelihood="squashed"), online_iterations=220),
     "converged": TrainConfig(
         lr=1e-3,
         warmup_updates=500,

@@ -40,6 +40,9 @@ def make_policy(config: PolicyConfig, seed: int = 0, dtype: torch.dtype = torch.
             parameter.add_(0.1 * torch.randn_like(parameter))
         policy.state_mean.normal_()
         policy.state_std.uniform_(0.5, 2.0)
+        if config.reads_rewards:
+            policy.reward_mean.fill_(0.3)
+            policy.reward_std.fill_(1.7)
     return policy.to(dtype).eval()
 
 
@@ -62,6 +65,8 @@ def make_window(
         "timesteps": torch.arange(K).expand(B, K) + torch.randint(0, 50, (B, 1)),
         "mask": torch.ones(B, K, dtype=torch.bool),
     }
+    if config.reads_rewards:
+        window["previous_rewards"] = torch.randn(B, K)
     for n, pad in enumerate(padding or []):
         window["mask"][n, :pad] = False
     return window | account_inputs(policy, window, torch.randn(B, K))

@@ -29,6 +29,9 @@ def tokens_of(w, config, window, n):
         g = linear(w, "embedding.embed_return", window["returns_to_go"][n, t].double().reshape(1) * config.return_scale)
         normal = (window["observations"][n, t].double() - w["state_mean"]) / w["state_std"]
         s = linear(w, "embedding.embed_state", normal)
+        if config.reward_input == "state" and int(window["timesteps"][n, t]) > 0:
+            reward = (window["previous_rewards"][n, t].double() - w["reward_mean"]) / w["reward_std"]
+            s = s + w["embed_reward.weight"][:, 0] * reward
         if config.action.is_discrete:
             a = w["embedding.embed_action.weight"][int(window["actions"][n, t]) - config.action.start]
         else:

@@ -20,6 +20,7 @@ def configurations(draw: st.DrawFn) -> object:
         inner=draw(st.sampled_from([None, 5])),
         timestep_embedding=draw(st.booleans()),
         order_embedding=draw(st.booleans()),
+        reward_input=draw(st.sampled_from(["none", "state"])),
         accounts={
             "codebook": codebook,
             "num_codes": 4,
@@ -134,6 +135,16 @@ def test_options_leave_the_initial_weights_of_everything_else_alone(option: dict
     added = {name for name in more if name not in plain and not name.startswith("accounts.")}
     expected = {"embed_ledger.weight", "embed_ledger.bias"} if "ledger_input" in option else set()
     assert added == expected
+
+
+def test_reading_rewards_leaves_the_initial_weights_of_everything_else_alone() -> None:
+    policies = []
+    for reward_input in ("none", "state"):
+        torch.manual_seed(3)
+        policies.append(DecisionTransformer(tiny({"ledger_input": "state"}, reward_input=reward_input)).state_dict())
+    plain, more = policies
+    assert all(torch.equal(value, more[name]) for name, value in plain.items())
+    assert set(more) - set(plain) == {"embed_reward.weight", "reward_mean", "reward_std"}
 
 
 def test_beta_per_token_begins_as_one_beta() -> None:

@@ -83,11 +83,12 @@ def test_causality_through_tokens_and_accounts(accounts: dict[str, object], acti
     accounts=st.sampled_from(BOTH),
     ordered=st.booleans(),
     method=st.sampled_from(["dt", "odt", "ewa-vq-odt"]),
+    reward_input=st.sampled_from(["none", "state"]),
 )
 def test_padding_is_inert_and_equals_a_short_context(
-    pad: int, accounts: dict[str, object], ordered: bool, method: str
+    pad: int, accounts: dict[str, object], ordered: bool, method: str, reward_input: str
 ) -> None:
-    policy = make_policy(tiny(accounts, method=method, order_embedding=ordered))
+    policy = make_policy(tiny(accounts, method=method, order_embedding=ordered, reward_input=reward_input))
     window = make_window(policy, B=2, K=6, padding=[pad, pad])
     base = numbers(policy(**window))[:, pad:]
     garbage = {name: value.clone() for name, value in window.items()}
@@ -117,15 +118,20 @@ def test_padded_discrete_actions_may_be_any_number(method: str) -> None:
 @pytest.mark.parametrize("scope", ["trajectory", "window"])
 @pytest.mark.parametrize("accounts", [*BOTH, None])
 @pytest.mark.parametrize("action", [BOX, DISCRETE])
-def test_live_equals_offline(scope: str, accounts: dict[str, object] | None, action: object) -> None:
-    """Rolling episodes step by step gives the distributions of one forward over the recorded windows."""
+@pytest.mark.parametrize("reward_input", ["none", "state"])
+def test_live_equals_offline(scope: str, accounts: dict[str, object] | None, action: object, reward_input: str) -> None:
+    """Rolling episodes step by step gives the distributions of one forward over the recorded windows.
+
+    Accounts of scope `window` reach back over the context of training, 6 steps, where 4 of them are seen.
+    """
     if not allowed(accounts, action):
-        return
+        pytest.skip("discrete actions have no soft routing")
+    changes = {"action": action, "eval_context_length": 4, "reward_input": reward_input}
     if accounts is None:
-        policy = make_policy(tiny(method="odt", action=action, eval_context_length=4))
+        policy = make_policy(tiny(method="odt", **changes))
     else:
-        policy = make_policy(tiny({**accounts, "account_scope": scope}, action=action, eval_context_length=4))
-    n, T, K = 2, 11, 4
+        policy = make_policy(tiny({**accounts, "account_scope": scope}, **changes))
+    n, T, K, L = 2, 11, 4, 6
     ends = {(5, 1), (T - 1, 0), (T - 1, 1)}  # environment 1 begins a second episode after step 5
     context = policy.context(n, target_return=[20.0, 30.0])
     log: list[list[dict[str, object]]] = [[{"steps": []}] for _ in range(n)]
@@ -157,8 +163,13 @@ def test_live_equals_offline(scope: str, accounts: dict[str, object] | None, act
                     "returns_to_go": to_go[:, part],
                     "timesteps": steps[:, part],
                 }
+                if reward_input == "state":
+                    window["previous_rewards"] = torch.nn.functional.pad(rewards, (1, 0))[:, part]
                 if scope == "window":
-                    window |= account_inputs(policy, window, rewards[:, part])
+                    reached = slice(max(0, t - L + 1), t + 1)
+                    long = {"observations": observations[:, reached], "actions": actions[:, reached]}
+                    held = account_inputs(policy, long, rewards[:, reached])
+                    window |= {name: value[:, -K:] for name, value in held.items()}
                 else:
                     window |= {name: value[:, part] for name, value in whole.items()}
                 offline = numbers(policy(**window))[0, -1]

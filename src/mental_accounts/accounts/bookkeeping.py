@@ -193,6 +193,18 @@ class Bookkeeping(FullPrecisionModule):
         sums = sums_before(start, codes, posts, place, self.rule.phi)
         return self.rule.balances_of(sums, steps_before)
 
+    def ledgers_of_windows(self, entry: Entry, payoffs: Tensor, mask: Tensor) -> Tensor:
+        """All balances before each step of windows that begin with empty accounts: (B, K, num_codes).
+
+        payoffs and mask (B, K), True where a step is there; padding is on the left.
+        """
+        B, K = mask.shape
+        start = torch.zeros(B, self.num_codes, device=mask.device)
+        place = torch.arange(K, device=mask.device).expand(B, K)
+        before = (mask.cumsum(dim=1) - 1).clamp(min=0)
+        ledgers = self.ledgers_before(start, entry, payoffs.masked_fill(~mask, 0.0), place, before)
+        return ledgers.masked_fill(~mask.unsqueeze(-1), 0.0)
+
     def post(self, ledger: Ledger | CanonicalLedger, entry: Entry, payoffs: Tensor) -> Tensor:
         """Enter one step of parallel actors in their ledger: the attractions of its codes, (n, *code_shape)."""
         return ledger.post(entry.codes, payoffs, weights=entry.weights)

@@ -54,7 +54,7 @@ class Running:
 class Compare:
     """Run every task with every method and seed, and report who wins, if anybody does.
 
-    `compare` alone: built-in hopper-medium, preset quick, odt and ewa-vq-odt, 2 seeds.
+    `compare` alone: built-in hopper-medium, preset quick, odt, ewa-vq-odt and bc, 2 seeds.
 
     `compare --task hopper-medium walker2d-medium-replay --methods odt ewa-vq-odt:account_scope=window --seeds 10
     --preset paper`: the first method is the baseline; a method can carry changes of its own.
@@ -64,7 +64,7 @@ class Compare:
 
     task: tuple[str, ...] = ("hopper-medium",)
     """Tasks, by the names of `mental-accounts data list`."""
-    methods: tuple[str, ...] = ("odt", "ewa-vq-odt")
+    methods: tuple[str, ...] = ("odt", "ewa-vq-odt", "bc")
     """The baseline and what is compared with it; METHOD:field=value,field=value changes fields of one of them."""
     seeds: int = 2
     """How many seeds: 0, 1, ..."""

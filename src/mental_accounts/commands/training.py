@@ -164,6 +164,8 @@ def _train(folder: RunFolder, settings: TrainConfig, tracker: Tracker) -> int:
         data = summary["data"]
         print(f"last return {summary['last_return']:.1f}{scored}, best {summary['best_return']:.1f}")
         print(f"the data: {data['return_mean']:.1f} ± {data['return_std']:.1f}, best {data['return_max']:.1f}")
+    if summary.get("warning"):
+        print(f"warning: {summary['warning']}")
     print(f"policy: {folder.path / 'policy'}   play it: {command(['evaluate', str(folder.path)])}")
     return 0
 

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from mental_accounts.config import ActionSpec
+from mental_accounts.data.asked import asked_returns
 from mental_accounts.data.builtin import KINDS, make_builtin
 from mental_accounts.data.checks import DataError
 from mental_accounts.data.d4rl import fetch_d4rl, read_d4rl
@@ -106,9 +107,9 @@ class Task:
     env_id: str | None
     """The Gymnasium environment: version 4 for D4RL's data, 5 for built-in and Minari's. None where it is not known."""
     target_return: float | None = None
-    """The return that a policy is asked for in evaluation. None: `load_task` puts the data's best in its place."""
+    """The return that a policy is asked for in evaluation. None: `load_task` takes one from the data (asked.py)."""
     exploration_return: float | None = None
-    """The return that it is asked for when it explores; as above, twice the best."""
+    """The return that it is asked for when it explores; as above."""
     random_return: float | None = None
     """The return of a random policy, where the normalised score is 0."""
     expert_return: float | None = None
@@ -117,10 +118,10 @@ class Task:
     """K: steps that a policy sees in training."""
     eval_context_length: int = 20
     """Steps that it sees while it acts."""
-    timestep_embedding: bool = True
-    """Whether tokens carry an embedding of the absolute timestep."""
+    timestep_embedding: bool = False
+    """Whether tokens carry an embedding of the absolute timestep. On small data one is learned by heart."""
     return_scale: float | None = None
-    """What returns-to-go are multiplied by; None: one over the data's largest return."""
+    """What returns-to-go are multiplied by; None: one over the data's largest."""
     size: int | None = None
     """Steps that are made by default, for built-in data: as many as D4RL has."""
     published: Published | None = None
@@ -148,8 +149,8 @@ HIDDEN = [
         eval_context_length=5, timestep_embedding=False, return_scale=ROBOT_RETURN_SCALE, size=200_000,
     ),
 ]  # fmt: skip
-"""Tasks with a hidden context. A normalised score of 0 is random play, 100 whoever made the data: mean returns of 2,000
-episodes or more, 200 of the robot (random play of the bandit: its expectation; of the robot: as unbroken)."""
+"""Tasks with a hidden context. A normalised score of 0 is random play, 100 the learner that made the data: mean returns
+of 2,000 episodes or more, 200 of the robot (random play of the bandit: its expectation; of the robot: as unbroken)."""
 
 
 def _table() -> dict[str, Task]:
@@ -252,8 +253,8 @@ def complete(task: Task, store: Trajectories) -> Task:
     robot = next((robot for robot in ROBOTS.values() if env_id and env_id.startswith(f"{robot.env}-")), None)
     if robot is not None:
         return _task(task.name, task.source, task.dataset, robot, env_id)
-    best = float(store.returns.max())
-    return replace(task, env_id=env_id, target_return=best, exploration_return=best + abs(best))
+    asked = asked_returns(store.returns)
+    return replace(task, env_id=env_id, target_return=asked.evaluation, exploration_return=asked.exploration)
 
 
 def normalised_score(task: Task, returns: Tensor | float) -> Tensor:

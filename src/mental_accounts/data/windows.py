@@ -33,6 +33,7 @@ class Windows:
     attractions: Tensor | None  # (B, K) or (B, K, groups)
     weights: Tensor | None = None  # (B, K, groups), where actions are routed softly
     ledgers: Tensor | None = None  # (B, K, num_codes): all balances before each step, where the store keeps them
+    previous_rewards: Tensor | None = None  # (B, K): the reward before each step, 0 before the first; where asked for
 
     def __repr__(self) -> str:
         values = {item.name: getattr(self, item.name) for item in fields(self)}
@@ -43,7 +44,8 @@ class WindowSampler:
     """Draws windows from a store: `sampler()` -> `Windows`.
 
     `account_scope` says where accounts begin: with the whole trajectory (its stored attractions are read), or anew with
-    every window (codes and rewards of the window are traced). `generator` lies on the store's device.
+    every window (codes and rewards of the window are traced). `previous_rewards` asks for the reward before each step
+    too. `generator` lies on the store's device.
 
     A call can be captured in a CUDA graph: register the generator with the graph and pin the store's addresses;
     replays then draw from whatever the store holds at that time (changes to it are kernels on the current stream).
@@ -56,6 +58,8 @@ class WindowSampler:
         context_length: int,
         generator: torch.Generator,
         account_scope: AccountScope = "trajectory",
+        *,
+        previous_rewards: bool = False,
     ) -> None:
         if batch_size < 1 or context_length < 1:
             raise DataError(f"batch_size and context_length must be at least 1, got {batch_size} and {context_length}")
@@ -70,6 +74,7 @@ class WindowSampler:
             raise DataError("windows cannot be sampled from an empty store; append a trajectory first")
         self.store, self.batch_size, self.context_length = store, batch_size, context_length
         self.generator, self.account_scope = generator, account_scope
+        self.previous_rewards = previous_rewards
         self._back = torch.arange(-context_length, 0, device=store.device)  # places counted from the window's end
         self.uncompile()
 
@@ -104,7 +109,10 @@ class WindowSampler:
             column = columns[name]
             return column.index_select(0, row).view(*shape, *column.shape[1:])  # (B, K, ...)
 
-        rewards = read("rewards")
+        rewards, timesteps, previous = read("rewards"), read("timesteps").long(), None
+        if self.previous_rewards:
+            before = torch.where(timesteps.flatten() > 0, row - 1, self.store.storage.blank)
+            previous = columns["rewards"].index_select(0, before).view(shape)
         codes = attractions = weights = ledgers = None
         annotation = self.store.annotation
         if annotation is not None:
@@ -121,12 +129,13 @@ class WindowSampler:
             actions=read("actions"),
             rewards=rewards,
             returns_to_go=read("returns_to_go"),
-            timesteps=read("timesteps").long(),
+            timesteps=timesteps,
             mask=mask,
             codes=codes,
             attractions=attractions,
             weights=weights,
             ledgers=ledgers,
+            previous_rewards=previous,
         )
 
     def _ledgers(self, annotation: Annotation, first: Tensor, length: Tensor, offset: Tensor, mask: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mental_accounts.accounts import Entry, attention_drift, drift_bound, paper_drift_bound, range_drift_bound
+from mental_accounts.config import PolicyConfig
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.evidence.inspect_accounts import (
     Codes,
@@ -36,6 +37,7 @@ from mental_accounts.learning.run_folder import RunError
 from mental_accounts.policy import DecisionTransformer
 from mental_accounts.policy.accounting import Accounting
 from mental_accounts.policy.attention import attention_of
+from mental_accounts.policy.context import keep_in_range
 
 Array = NDArray[Any]
 WINDOWS_AT_ONCE = 128
@@ -132,6 +134,11 @@ def record(
     acted so itself, asked for the subject's target return.
     """
     policy = subject.policy
+    if not policy.config.is_sequence_model:
+        raise RunError(
+            f"a policy of method {policy.config.method} has no attention and no accounts to look at: it sees the state "
+            "alone; `mental-accounts evaluate` plays it"
+        )
     if recorded is None:
         played: Sequence[Episode] = play_subject(subject, episodes, seed)
     else:
@@ -160,7 +167,7 @@ def record(
 @torch.no_grad()
 def _look(policy: DecisionTransformer, episode: Episode, target_return: float, codes: Codes | None) -> EpisodeRecord:
     rewards = torch.from_numpy(episode.rewards).to(policy.device)
-    returns = _returns_to_go(rewards, target_return, policy.config.gamma)
+    returns = _returns_to_go(rewards, target_return, policy.config)
     accounts, held = policy.accounts, None
     if accounts is not None and codes is not None:
         held = accounts_of(policy, accounts, episode, codes.numbers)
@@ -192,65 +199,70 @@ def _look(policy: DecisionTransformer, episode: Episode, target_return: float, c
 @torch.no_grad()
 def acting_windows(policy: DecisionTransformer, episode: Episode, returns_to_go: Tensor) -> dict[str, Tensor]:
     """The windows that a `Context` shows the policy at each step of an episode, all at once: (T, K, ...) each."""
-    K, T, device = policy.config.acting_context, len(episode), policy.device
-    steps = torch.arange(T, device=device).unsqueeze(1) + torch.arange(1 - K, 1, device=device)  # (T, K)
-    mask = steps >= 0
-    steps = steps.clamp(min=0)
+    steps, mask = _last_steps(len(episode), policy.config.acting_context, policy.device)
     windows = {
-        "observations": torch.from_numpy(episode.observations).to(device)[steps],
-        "actions": torch.from_numpy(np.asarray(episode.actions)).to(device)[steps],
+        "observations": torch.from_numpy(episode.observations).to(policy.device)[steps],
+        "actions": torch.from_numpy(np.asarray(episode.actions)).to(policy.device)[steps],
         "returns_to_go": returns_to_go[steps],
         "timesteps": steps,
         "mask": mask,
     }
+    if policy.config.reads_rewards:
+        rewards = torch.from_numpy(episode.rewards).to(policy.device)
+        windows["previous_rewards"] = torch.nn.functional.pad(rewards, (1, 0))[steps]
     if policy.accounts is not None:
         windows |= _account_windows(policy, policy.accounts, episode, steps, mask)
     return windows
+
+
+def _last_steps(T: int, K: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """The numbers of the last K steps at each of T, (T, K), and which of them are there."""
+    steps = torch.arange(T, device=device).unsqueeze(1) + torch.arange(1 - K, 1, device=device)
+    return steps.clamp(min=0), steps >= 0
 
 
 def _account_windows(
     policy: DecisionTransformer, accounts: Accounting, episode: Episode, steps: Tensor, mask: Tensor
 ) -> dict[str, Tensor]:
     entry, payoffs = entry_of(policy, accounts, episode), payoffs_of(policy, accounts, episode)
+    K = steps.shape[1]
+    by_window = accounts.config.account_scope == "window"
+    if by_window:
+        steps, mask = _last_steps(len(episode), policy.config.account_window, policy.device)
     seen = Entry(entry.codes[steps], None if entry.weights is None else entry.weights[steps])
     found = {"codes": seen.codes}
     if seen.weights is not None:
         found["weights"] = seen.weights
-    if accounts.config.account_scope == "window":
+    if by_window:
         found["attractions"] = accounts.trace_entries(seen, payoffs[steps], mask)
     else:
         whole = Entry(entry.codes.unsqueeze(0), None if entry.weights is None else entry.weights.unsqueeze(0))
         found["attractions"] = accounts.trace_entries(whole, payoffs.unsqueeze(0)).squeeze(0)[steps]
     if policy.config.reads_ledger:
-        found["ledgers"] = _ledger_windows(accounts, entry, payoffs, steps, mask)
-    return found
+        if by_window:
+            found["ledgers"] = accounts.ledgers_of_windows(seen, payoffs[steps], mask)
+        else:
+            found["ledgers"] = _ledgers(accounts, entry, payoffs)[steps].masked_fill(~mask.unsqueeze(-1), 0.0)
+    return {name: value[:, -K:] for name, value in found.items()}
 
 
-def _ledger_windows(accounts: Accounting, entry: Entry, payoffs: Tensor, steps: Tensor, mask: Tensor) -> Tensor:
-    """All balances before each step of every window, (T, K, num_codes)."""
-    T, K = steps.shape
-    device = payoffs.device
-    if accounts.config.account_scope == "window":
-        seen = Entry(entry.codes[steps], None if entry.weights is None else entry.weights[steps])
-        start = torch.zeros(T, accounts.num_codes, device=device)
-        place = torch.arange(K, device=device).expand(T, K)
-        before = (mask.cumsum(dim=1) - 1).clamp(min=0)
-        ledgers = accounts.ledgers_before(start, seen, payoffs[steps].masked_fill(~mask, 0.0), place, before)
-        return ledgers.masked_fill(~mask.unsqueeze(-1), 0.0)
-    ledger, held = accounts.ledger(1, device), []
-    for t in range(T):
+def _ledgers(accounts: Accounting, entry: Entry, payoffs: Tensor) -> Tensor:
+    """All balances before each step of an episode, (T, num_codes)."""
+    ledger, held = accounts.ledger(1, payoffs.device), []
+    for t in range(len(payoffs)):
         held.append(ledger.attractions[0].clone())
         weights = None if entry.weights is None else entry.weights[t : t + 1]
         accounts.post(ledger, Entry(entry.codes[t : t + 1], weights), payoffs[t : t + 1])
-    return torch.stack(held)[steps].masked_fill(~mask.unsqueeze(-1), 0.0)
+    return torch.stack(held)
 
 
-def _returns_to_go(rewards: Tensor, target_return: float, gamma: float) -> Tensor:
+def _returns_to_go(rewards: Tensor, target_return: float, config: PolicyConfig) -> Tensor:
     """What is still asked for before each step, (T,), as a `Context` counts it down."""
-    asked = [torch.tensor(target_return, dtype=torch.float32, device=rewards.device)]
+    target = torch.tensor(target_return, dtype=torch.float32, device=rewards.device)
+    asked = [target]
     for reward in rewards[:-1].float():
-        asked.append((asked[-1] - reward) / gamma)
-    return torch.stack(asked)
+        asked.append((asked[-1] - reward) / config.gamma)
+    return keep_in_range(torch.stack(asked), target, config.return_range)
 
 
 def _checked(subject: Subject, recorded: Trajectories | Sequence[Episode]) -> list[Episode]:

@@ -94,7 +94,7 @@ def accounts_of(policy: DecisionTransformer, accounts: Accounting, episode: Epis
             balances.append(ledger.attractions.clone())
         held = torch.stack(balances)
     else:
-        held = _window_balances(accounts, Entry(places, weights), payoffs, policy.config.acting_context - 1, len(used))
+        held = _window_balances(accounts, Entry(places, weights), payoffs, policy.config.account_window - 1, len(used))
     kept = np.zeros((len(codes), len(numbers)), dtype=np.float32)
     there = np.isin(used.cpu().numpy(), numbers)
     kept[:, np.searchsorted(numbers, used.cpu().numpy()[there])] = held.cpu().numpy()[:, there]

@@ -28,9 +28,11 @@ class ActingStep(nn.Module):
     def first_state(self) -> dict[str, Tensor]:
         """The state to begin with, by name: what a context remembers, but for what this policy never reads."""
         names = ["observations", "actions", "returns_to_go", "timesteps", "mask", "return_now", "timestep_now"]
+        if self.policy.config.reads_rewards:
+            names += ["previous_rewards", "reward_now"]
         if self.policy.accounts is not None:
             kept = self.policy.accounts.config
-            names += ["payoffs", "codes"] if kept.account_scope == "window" else ["attractions"]
+            names += ["payoffs", "codes", "account_mask"] if kept.account_scope == "window" else ["attractions"]
             names += ["codes"] if kept.read == "now" and "codes" not in names else []
             names += ["weights"] if kept.soft_codes > 1 else []
             names += ["ledgers"] if self.policy.config.reads_ledger and kept.account_scope == "trajectory" else []

@@ -8,6 +8,7 @@ from typing import Any
 from mental_accounts.config import PolicyConfig
 
 METHODS = {
+    "bc": "Behaviour cloning (bc)",
     "dt": "Decision Transformer (dt)",
     "odt": "Online Decision Transformer (odt)",
     "ewa-vq-odt": "Online Decision Transformer with mental accounts (ewa-vq-odt)",
@@ -45,12 +46,7 @@ def card_text(config: PolicyConfig, run: dict[str, Any] | None, *, repo_id: str 
     parts = [
         _front_matter(where, task, summary),
         f"# {method} for {where}\n",
-        "A transformer policy trained with [mental-accounts](https://arxiv.org/abs/2509.15498): "
-        + (
-            "it keeps an account of each kind of action and lets the balances tilt its attention.\n"
-            if config.has_accounts
-            else "the same network without accounts, as a baseline.\n"
-        ),
+        f"A policy trained with [mental-accounts](https://arxiv.org/abs/2509.15498): {_what(config)}.\n",
         "## Use\n",
         _use(config, settings.get("target_return") or task.get("target_return"), repo_id),
         "## Results\n",
@@ -61,6 +57,14 @@ def card_text(config: PolicyConfig, run: dict[str, Any] | None, *, repo_id: str 
         _table({"field": "value"}, _plain(fields)),
     ]
     return "\n".join(parts)
+
+
+def _what(config: PolicyConfig) -> str:
+    if config.has_accounts:
+        return "a transformer that keeps an account of each kind of action and lets the balances tilt its attention"
+    if config.is_sequence_model:
+        return "the same transformer without accounts, as a baseline"
+    return "an MLP that clones the actions of the data from the state alone, as a baseline"
 
 
 def _front_matter(where: str, task: dict[str, Any], summary: dict[str, Any]) -> str:

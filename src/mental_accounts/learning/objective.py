@@ -1,4 +1,4 @@
-"""What is minimised: masked regression (dt), or likelihood under a sequence-level entropy constraint (odt).
+"""What is minimised: masked regression (bc, dt), or likelihood under a sequence-level entropy constraint (odt).
 
 Everything is averaged over the steps that are there; padding has no part in it.
 """
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from mental_accounts.config import PolicyConfig
-from mental_accounts.policy import ActionDistribution, Categorical, Deterministic, SquashedGaussian
+from mental_accounts.policy import ActionDistribution, Categorical, ClippedGaussian, Deterministic, SquashedGaussian
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,10 @@ class Losses:
     """Scalars on the policy's device."""
 
     loss: Tensor
-    """What the optimiser minimises: nll - λ · entropy (odt), or the regression error (dt)."""
+    """What the optimiser minimises: nll - λ · entropy (odt), each step weighted where the likelihood is clipped; or the
+    regression error (bc, dt)."""
     nll: Tensor
-    """Negative log-likelihood of the actions (odt); mean squared error or cross-entropy (dt)."""
+    """Negative log-likelihood of the actions (odt); mean squared error or cross-entropy (bc, dt)."""
     entropy: Tensor
     """Mean entropy of the predicted actions; 0 for deterministic ones."""
 
@@ -37,7 +38,7 @@ class Objective(nn.Module):
         super().__init__()
         if not initial_lambda > 0 or not math.isfinite(initial_lambda):
             raise ValueError(f"initial_lambda must be positive, got {initial_lambda}")
-        self.constrained = config.method != "dt"
+        self.constrained = config.is_constrained
         self.log_lambda = nn.Parameter(torch.tensor(math.log(initial_lambda)), requires_grad=self.constrained)
         if target_entropy is None:
             size = config.action.size
@@ -65,12 +66,27 @@ class Objective(nn.Module):
         if isinstance(predicted, Deterministic):
             error = _mean((predicted.action - actions).square().mean(dim=-1), mask)
             return Losses(error, error, torch.zeros_like(error))
+        if isinstance(predicted, ClippedGaussian):
+            return self._weighted(predicted, actions, mask)
         assert isinstance(predicted, (SquashedGaussian, Categorical))
         nll = -_mean(predicted.log_prob(actions), mask)
         entropy = _mean(predicted.entropy(generator), mask)
         if not self.constrained:
             return Losses(nll, nll, entropy)
         return Losses(nll - self.multiplier.detach() * entropy, nll, entropy)
+
+    def _weighted(self, predicted: ClippedGaussian, actions: Tensor, mask: Tensor | None) -> Losses:
+        """Σ_d σ_d² (nll_d - λ entropy_d), where σ² weighs and is not moved.
+
+        The zeros of the gradient are those of the likelihood. But its gradient in the mean, (mean - a) / σ², grows
+        without bound where σ falls, and a clipped norm then leaves next to nothing for the steps that are not learned
+        yet. Times σ² it is that of a squared error, the same at every step.
+        """
+        weight = (2 * predicted.log_std.detach()).exp()
+        nlls, entropies = -predicted.log_probs(actions), predicted.entropies()
+        descended = weight * (nlls - self.multiplier.detach() * entropies)  # (B, K, dim)
+        loss, nll, entropy = (_mean(values.sum(dim=-1), mask) for values in (descended, nlls, entropies))
+        return Losses(loss, nll, entropy)
 
     def lambda_loss(self, entropy: Tensor) -> Tensor:
         """λ · (H - target): minimising it raises λ while the entropy is below its target."""

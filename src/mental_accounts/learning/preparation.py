@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from mental_accounts.config import ModelConfig, PolicyConfig, TrainConfig
+from mental_accounts.data.asked import describe_range, is_far_outside, return_range, return_scale
 from mental_accounts.data.checks import check_actions
 from mental_accounts.data.files import checksum
 from mental_accounts.data.tasks import Task, load_task
@@ -55,6 +56,17 @@ class Preparation:
                 f"note: all rewards of the data are {float(rewards[0]):g}; {accounts.reward_transform} they are 0, and "
                 "the accounts stay empty: --model.accounts.reward-transform raw fills them"
             )
+        if self.policy.reads_rewards and bool((rewards == rewards[0]).all()):
+            lines.append(
+                f"note: all rewards of the data are {float(rewards[0]):g}, so --model.reward-input tells the policy "
+                "nothing until other rewards come"
+            )
+        for flag, asked in (("target", config.target_return), ("exploration", config.exploration_return)):
+            if asked is not None and is_far_outside(asked, self.data.first_returns_to_go):
+                lines.append(
+                    f"note: --{flag}-return asks for {asked:g}, far outside of the data, whose returns are "
+                    f"{describe_range(self.data.first_returns_to_go)}"
+                )
         is_biased = accounts.beta != 0 or accounts.beta_learned
         if self.policy.has_accounts and not is_biased and not self.policy.reads_ledger:
             lines.append(
@@ -62,6 +74,17 @@ class Preparation:
                 "--model.accounts.beta 0.05, or --model.accounts.ledger-input state"
             )
         return lines
+
+    def warning_about(self, last_return: float | None) -> str | None:
+        """Words for a policy that ends far below the offline data it has learned from; None where it does not."""
+        found = self.data.statistics()
+        if last_return is None or self.task is None or last_return >= found.return_mean - found.return_std:
+            return None
+        return (
+            f"the last return, {last_return:.1f}, is far below the data's mean of {found.return_mean:.1f}: the policy "
+            "has not learned what the data do; try more updates, --optimizer adamw --model.dropout 0, and --method bc "
+            "to see how far cloning the state's action goes"
+        )
 
     def make_env(self, **kwargs: Any) -> Environment:
         """One environment."""
@@ -122,14 +145,15 @@ def _random_data(config: TrainConfig, env_id: str, start: Path | None) -> Trajec
 
 def resolve_model(model: ModelConfig, task: Task | None, data: Trajectories) -> ModelConfig:
     """Fill in the fields that follow the task."""
-    scale = None if task is None else task.return_scale
-    if scale is None:
-        scale = 1.0 / max(float(data.first_returns_to_go.abs().max()), 1e-6)
+    scale, bounds = None if task is None else task.return_scale, None
+    if scale is None:  # no table says how returns are to be read
+        scale, bounds = return_scale(data.returns_to_go), return_range(data.returns_to_go)
     context = model.context_length if task is None else min(task.eval_context_length, model.context_length)
-    embedding = True if task is None else task.timestep_embedding
+    embedding = False if task is None else task.timestep_embedding
     return replace(
         model,
         return_scale=scale if model.return_scale is None else model.return_scale,
+        return_range=bounds if model.return_range is None else model.return_range,
         eval_context_length=context if model.eval_context_length is None else model.eval_context_length,
         timestep_embedding=embedding if model.timestep_embedding is None else model.timestep_embedding,
     )

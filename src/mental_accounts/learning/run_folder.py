@@ -24,6 +24,7 @@ import torch
 
 from mental_accounts.config import TrainConfig
 from mental_accounts.files import write_atomically
+from mental_accounts.old_configs import fill_in_model
 
 PACKAGES = ("mental-accounts", "torch", "numpy", "gymnasium", "mujoco", "transformers")
 
@@ -156,7 +157,10 @@ def read_config_file(path: Path) -> TrainConfig:
     if not path.is_file():
         raise RunError(f"{path.parent} holds no run: {path.name} is missing")
     try:
-        return TrainConfig.from_dict(_read_fields(path, ("config",))["config"])
+        values = _read_fields(path, ("config",))["config"]
+        if isinstance(values, Mapping) and isinstance(values.get("model"), Mapping):
+            values = {**values, "model": fill_in_model(values["model"])}
+        return TrainConfig.from_dict(values)
     except (ValueError, TypeError) as error:
         raise RunError(f"{path} cannot be read: {error}") from error
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from mental_accounts.config import TrainConfig
+from mental_accounts.data.asked import asked_returns
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import Windows, WindowSampler
 from mental_accounts.learning.capture import RepeatedUpdate
@@ -126,8 +127,8 @@ class Trainer:
         facts |= {"env_id": self.prepared.env_id, "data": self.prepared.fingerprint()}
         if self.folder.has_begun and self.folder.read_task() != facts:
             raise RunError(
-                f"the data or the task of {self.folder.path} are not those that the run began with; "
-                "bring them back, or start another run"
+                f"the data or the task of {self.folder.path} are not those that the run began with (version 0.1 asked "
+                "for other returns where no table says which); bring them back, or start another run"
             )
         self.folder.write_task(facts)
         torch.manual_seed(derive(config.seed, "weights"))
@@ -236,8 +237,7 @@ class Trainer:
         if target is None and task is not None:
             target = task.exploration_return
         if target is None:
-            returns = self.replay.store.first_returns_to_go
-            target = float(returns.max() + returns.std(correction=0))
+            target = asked_returns(self.replay.store.first_returns_to_go).exploration
         self.view.stage(f"exploring, iteration {number + 1}", self.prepared.longest)
         assert self.explorers is not None
         episodes = self._play(self.explorers, target, derive(self.config.seed, "explore", number))
@@ -248,8 +248,7 @@ class Trainer:
 
     def _learn(self, store: Trajectories, updates: int, stage: str) -> None:
         if self._repeated is None or self._repeated.sampler.store is not store:
-            scope, K = self.prepared.policy.accounts.account_scope, self.prepared.policy.context_length
-            sampler = WindowSampler(store, self.config.batch_size, K, self.generator, scope)
+            sampler = self._sampler(store, self.config.batch_size, self.generator)
             self._repeated = RepeatedUpdate(self.updater, sampler, self.view.say)
         self.view.stage(stage, updates, self.progress.update)
         while self.progress.update < updates:
@@ -285,7 +284,7 @@ class Trainer:
             return self.config.target_return
         if self.prepared.task is not None and self.prepared.task.target_return is not None:
             return self.prepared.task.target_return
-        return float(self.replay.store.first_returns_to_go.max())
+        return asked_returns(self.replay.store.first_returns_to_go).evaluation
 
     def _play(self, players: tuple[Actor, Environments], target: float, seed: int) -> list[Episode]:
         def on_step() -> None:
@@ -296,8 +295,13 @@ class Trainer:
 
     def _measured_windows(self, store: Trajectories, number: int) -> Windows:
         generator = torch.Generator(self.device).manual_seed(derive(self.config.seed, "measure", number))
+        return self._sampler(store, MEASURED_WINDOWS, generator)()
+
+    def _sampler(self, store: Trajectories, batch_size: int, generator: torch.Generator) -> WindowSampler:
+        """Windows with all that the policy reads."""
         policy = self.prepared.policy
-        return WindowSampler(store, MEASURED_WINDOWS, policy.context_length, generator, policy.accounts.account_scope)()
+        K, scope = policy.context_length, policy.accounts.account_scope
+        return WindowSampler(store, batch_size, K, generator, scope, previous_rewards=policy.reads_rewards)
 
     # Stopping and saving.
 
@@ -328,6 +332,7 @@ class Trainer:
 
     def _summary(self) -> dict[str, Any]:
         evaluated = [line for line in self.folder.read_metrics() if "evaluation/return_mean_gm" in line]
+        last = evaluated[-1]["evaluation/return_mean_gm"] if evaluated else None
         return {
             "task": self.config.task,
             "env_id": self.prepared.env_id,
@@ -337,9 +342,10 @@ class Trainer:
             "updates": self.progress.updates,
             "env_steps": self.progress.env_steps,
             "seconds": time.monotonic() - self._begun,
-            "last_return": evaluated[-1]["evaluation/return_mean_gm"] if evaluated else None,
+            "last_return": last,
             "best_return": self.progress.best_return,
             "best_iteration": self.progress.best_iteration,
             "normalised_score": evaluated[-1].get("evaluation/normalised_score") if evaluated else None,
             "data": self.prepared.data.statistics().summary(),
+            "warning": self.prepared.warning_about(last),
         }

@@ -33,7 +33,9 @@ class Updater:
         device = policy.device
         self.policy, self.config = policy, config
         self._precision = resolve_precision(device, config.precision)  # asked once: a compiler cannot ask
-        self._half = HalfWeights(policy.transformer) if self._precision == "bf16" else None
+        self._half = None
+        if self._precision == "bf16" and policy.transformer is not None:
+            self._half = HalfWeights(policy.transformer)
         self.objective = Objective(policy.config, config.initial_lambda, config.target_entropy).to(device)
         self.optimizer = make_optimizer(config.optimizer, policy.parameters(), config.lr, config.weight_decay, device)
         self.warm_up = WarmUp(self.optimizer, config.warmup_updates)
@@ -153,6 +155,7 @@ def policy_inputs(windows: Windows, policy: DecisionTransformer) -> dict[str, Te
         "returns_to_go": windows.returns_to_go,
         "timesteps": windows.timesteps,
         "mask": windows.mask,
+        "previous_rewards": windows.previous_rewards,
     }
     if policy.accounts is not None:
         inputs |= {"attractions": windows.attractions, "codes": windows.codes}

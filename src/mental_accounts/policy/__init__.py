@@ -4,7 +4,13 @@ from mental_accounts.policy.accounting import Accounting
 from mental_accounts.policy.acting import Actor
 from mental_accounts.policy.context import Context
 from mental_accounts.policy.decision_transformer import DecisionTransformer
-from mental_accounts.policy.heads import ActionDistribution, Categorical, Deterministic, SquashedGaussian
+from mental_accounts.policy.heads import (
+    ActionDistribution,
+    Categorical,
+    ClippedGaussian,
+    Deterministic,
+    SquashedGaussian,
+)
 from mental_accounts.policy.precision import autocast, resolve_precision
 from mental_accounts.spaces import action_spec_of, state_dim_of
 
@@ -13,6 +19,7 @@ __all__ = [
     "ActionDistribution",
     "Actor",
     "Categorical",
+    "ClippedGaussian",
     "Context",
     "DecisionTransformer",
     "Deterministic",

@@ -43,6 +43,7 @@ class Accounting(Bookkeeping):
         )
         self.config: AccountsConfig = accounts
         self.tokens_per_step = config.tokens_per_step
+        self.window = config.account_window
         per = accounts.beta_per
         self.scale = BiasScale(
             accounts.beta,
@@ -137,9 +138,13 @@ class Accounting(Bookkeeping):
     def _first_step(self, timesteps: Tensor, mask: Tensor | None) -> Tensor:
         """How many posts came before each window's first column, (B,); below 0 where it begins with padding."""
         K = timesteps.shape[1]
+        posts = timesteps[:, -1] + 1
         if self.config.account_scope == "trajectory":
-            return timesteps[:, -1] - (K - 1)
-        return torch.zeros_like(timesteps[:, 0]) if mask is None else mask.sum(dim=1) - K
+            return posts - K
+        if mask is not None:  # a window that is not full begins where its accounts do
+            present = mask.sum(dim=1)
+            posts = torch.where(present < K, present, posts)
+        return posts.clamp(max=max(self.window, K)) - K
 
     def _read_now(self, codes: Tensor, attractions: Tensor, first_step: Tensor) -> Tensor:
         if isinstance(self.rule, CanonicalEWA):

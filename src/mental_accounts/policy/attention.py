@@ -32,6 +32,8 @@ class LayerAttention:
 @torch.no_grad()
 def attention_of(policy: DecisionTransformer, **window: Tensor | None) -> list[LayerAttention]:
     """The attention of every layer for a window (the arguments of a forward), without dropout."""
+    if policy.transformer is None:
+        raise ValueError(f"method {policy.config.method} has no attention to look at: it sees the state alone")
     layers: list[LayerAttention] = []
 
     def look(module: Attention, inputs: tuple[Any, ...]) -> None:

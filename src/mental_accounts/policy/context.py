@@ -42,18 +42,21 @@ class Context:
             self.actions = torch.full((n, K), config.action.start, device=device, dtype=torch.int64)
         else:
             self.actions = torch.zeros(n, K, config.action.size, device=device)
-        self.rewards = torch.zeros(n, K, device=device)
         self.returns_to_go = torch.zeros(n, K, device=device)
+        self.previous_rewards = torch.zeros(n, K, device=device) if config.reads_rewards else None
         self.timesteps = torch.zeros(n, K, device=device, dtype=torch.int64)
         self.mask = torch.zeros(n, K, device=device, dtype=torch.bool)
         self.return_now = self.target.clone()
+        self.reward_now = torch.zeros(n, device=device)
         self.timestep_now = torch.zeros(n, device=device, dtype=torch.int64)
         self.ledger = None if accounts is None else accounts.ledger(n, device)
         if accounts is not None:
-            shape = (n, K, *accounts.code_shape)
+            L = config.account_window if config.accounts.account_scope == "window" else K
+            shape = (n, L, *accounts.code_shape)
             self.codes = torch.zeros(shape, device=device, dtype=torch.int64)
             self.attractions = torch.zeros(shape, device=device)
-            self.payoffs = torch.zeros(n, K, device=device)
+            self.payoffs = torch.zeros(n, L, device=device)
+            self.account_mask = torch.zeros(n, L, device=device, dtype=torch.bool)  # True where there is a step
             self.weights = torch.zeros(shape, device=device) if accounts.soft_codes > 1 else None
             self.ledgers = torch.zeros(n, K, accounts.num_codes, device=device) if config.reads_ledger else None
         self._awaiting = False
@@ -62,6 +65,7 @@ class Context:
         """New episodes in all environments, aiming at `target_return`; in place, so that captured graphs stay good."""
         self.target.copy_(self._checked_target(target_return, self.target.device))
         self.return_now.copy_(self.target)
+        self.reward_now.zero_()
         self.timestep_now.zero_()
         for window in self._windows():
             window.zero_()
@@ -87,11 +91,15 @@ class Context:
         for window in self._windows():
             window.copy_(window.roll(-1, dims=1))
         self.observations[:, -1] = seen
-        self.returns_to_go[:, -1] = self.return_now
+        self.returns_to_go[:, -1] = keep_in_range(self.return_now, self.target, self.config.return_range)
         self.timesteps[:, -1] = self.timestep_now
         self.mask[:, -1] = True
-        if self.accounts is not None and self.ledgers is not None and self.ledger is not None:
-            self.ledgers[:, -1] = self.ledger.attractions
+        if self.previous_rewards is not None:
+            self.previous_rewards[:, -1] = self.reward_now
+        if self.accounts is not None:
+            self.account_mask[:, -1] = True
+            if self.ledgers is not None and self.ledger is not None:
+                self.ledgers[:, -1] = self.ledger.attractions
         self._awaiting = True
 
     def window(self) -> dict[str, Tensor | None]:
@@ -102,25 +110,19 @@ class Context:
             "returns_to_go": self.returns_to_go,
             "timesteps": self.timesteps,
             "mask": self.mask,
+            "previous_rewards": self.previous_rewards,
         }
         if self.accounts is not None:
             attractions, ledgers = self.attractions, self.ledgers
             if self.accounts.config.account_scope == "window":
                 entry = Entry(self.codes, self.weights)
-                attractions = self.accounts.trace_entries(entry, self.payoffs, self.mask)
+                attractions = self.accounts.trace_entries(entry, self.payoffs, self.account_mask)
                 if ledgers is not None:
-                    ledgers = self._ledgers_of_window(self.accounts, entry)
-            window |= {"attractions": attractions, "codes": self.codes, "weights": self.weights, "ledgers": ledgers}
+                    ledgers = self.accounts.ledgers_of_windows(entry, self.payoffs, self.account_mask)
+            held = {"attractions": attractions, "codes": self.codes, "weights": self.weights, "ledgers": ledgers}
+            K = self.config.acting_context  # accounts may reach further back than what is seen
+            window |= {name: None if value is None else value[:, -K:] for name, value in held.items()}
         return window
-
-    def _ledgers_of_window(self, accounts: Accounting, entry: Entry) -> Tensor:
-        """All balances before each step, where accounts begin with the window: (n, K, num_codes)."""
-        K = self.mask.shape[1]
-        start = torch.zeros(self.num_envs, accounts.num_codes, device=self.mask.device)
-        place = torch.arange(K, device=self.mask.device).expand(self.num_envs, K)
-        before = (self.mask.cumsum(dim=1) - 1).clamp(min=0)
-        ledgers = accounts.ledgers_before(start, entry, self.payoffs.masked_fill(~self.mask, 0.0), place, before)
-        return ledgers.masked_fill(~self.mask.unsqueeze(-1), 0.0)
 
     def choose(self, actions: Tensor) -> Tensor:
         """Enter the chosen actions (the policy's units) and give them in the environment's."""
@@ -144,10 +146,10 @@ class Context:
             )
         if looking_is_free(paid):
             check_finite("rewards", paid)
-        paid, over = paid.to(self.rewards.device), over.to(self.rewards.device)
+        paid, over = paid.to(self.mask.device), over.to(self.mask.device)
         if actions is not None:
             self.actions[:, -1] = torch.as_tensor(actions, dtype=self.actions.dtype).to(self.actions.device)
-        self.rewards[:, -1] = paid
+        self.reward_now.copy_(paid)
         self.return_now.sub_(paid).div_(self.config.gamma)
         self.timestep_now.add_(1)
         if self.accounts is not None and self.ledger is not None:
@@ -159,6 +161,7 @@ class Context:
                 self.weights[:, -1] = entry.weights
             self.attractions[:, -1] = self.accounts.post(self.ledger, entry, payoffs)
             self.ledger.reset(over)
+            self.account_mask.logical_and_(~over.unsqueeze(-1))
         self.return_now.copy_(torch.where(over, self.target, self.return_now))
         self.timestep_now.masked_fill_(over, 0)
         self.mask.logical_and_(~over.unsqueeze(-1))
@@ -176,8 +179,16 @@ class Context:
         return target.expand(self.num_envs).clone()
 
     def _windows(self) -> list[Tensor]:
-        windows = [self.observations, self.actions, self.rewards, self.returns_to_go, self.timesteps, self.mask]
-        if self.accounts is None:
-            return windows
-        more = [value for value in (self.weights, self.ledgers) if value is not None]
-        return [*windows, self.codes, self.attractions, self.payoffs, *more]
+        windows: list[Tensor | None] = [self.observations, self.actions, self.returns_to_go, self.timesteps, self.mask]
+        windows.append(self.previous_rewards)
+        if self.accounts is not None:
+            windows += [self.codes, self.attractions, self.payoffs, self.account_mask, self.weights, self.ledgers]
+        return [value for value in windows if value is not None]
+
+
+def keep_in_range(returns: Tensor, target: Tensor, bounds: tuple[float, float] | None) -> Tensor:
+    """Returns-to-go as a policy reads them: within the bounds, widened to the return that was asked for; (...)."""
+    if bounds is None:
+        return returns
+    low, high = bounds
+    return torch.minimum(torch.maximum(returns, target.clamp(max=low)), target.clamp(min=high))

@@ -1,7 +1,8 @@
 """The policy: a causal transformer over (return-to-go, state, action) that predicts actions at its state tokens.
 
-One network for all methods; `config.method` decides on the head and on whether accounts bias the attention. Inputs are
-raw: observations, actions and returns in the environment's units. Normalisation is inside.
+One network for dt, odt and ewa-vq-odt; `config.method` decides on the head and on whether accounts bias the attention.
+Method bc has an MLP on the state in its place. Inputs are raw: observations, actions, rewards and returns in the
+environment's units. Normalisation is inside.
 """
 
 from collections.abc import Sequence
@@ -20,6 +21,7 @@ from mental_accounts.policy.context import Context
 from mental_accounts.policy.files import load_policy, save_policy
 from mental_accounts.policy.heads import ActionDistribution, make_head
 from mental_accounts.policy.long_attention import column_mask, is_long
+from mental_accounts.policy.state_map import StateMap
 from mental_accounts.policy.tokens import TokenEmbedding
 from mental_accounts.policy.transformer import Transformer, attention_mask
 from mental_accounts.spaces import ActionScale
@@ -28,10 +30,12 @@ INITIAL_STD = 0.02
 
 
 class DecisionTransformer(nn.Module):
-    """dt, odt or ewa-vq-odt, by `config.method`."""
+    """bc, dt, odt or ewa-vq-odt, by `config.method`."""
 
     state_mean: Tensor
     state_std: Tensor
+    reward_mean: Tensor
+    reward_std: Tensor
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
@@ -39,16 +43,22 @@ class DecisionTransformer(nn.Module):
         self.register_buffer("state_mean", torch.zeros(config.state_dim))
         self.register_buffer("state_std", torch.ones(config.state_dim))
         self.actions = ActionScale(config.action)
-        self.embedding = TokenEmbedding(config)
-        self.transformer = Transformer(config)
+        self.embedding = TokenEmbedding(config) if config.is_sequence_model else None
+        self.transformer = Transformer(config) if config.is_sequence_model else None
+        self.state_map = None if config.is_sequence_model else StateMap(config)
         self.head = make_head(config)
-        for part in (self.embedding, self.transformer):
-            part.apply(_initialise)
+        if self.transformer is not None:
+            self.transformer.apply(_initialise)
         self.accounts = Accounting(config) if config.has_accounts else None
-        self.embed_ledger = None  # after all others, so that their initial weights are the same without it
+        self.embed_ledger, self.embed_reward = None, None  # last: no other initial weight depends on them
         if self.accounts is not None and config.reads_ledger:
             self.embed_ledger = nn.Linear(self.accounts.num_codes, config.hidden)
-            _initialise(self.embed_ledger)
+            with torch.no_grad():  # as if of shares of the largest balance: beside a large one the bias would not count
+                self.embed_ledger.weight.mul_(self.accounts.unit / self.accounts.rule.unit)
+        if config.reads_rewards:
+            self.embed_reward = nn.Linear(1, config.hidden, bias=False)
+            self.register_buffer("reward_mean", torch.zeros(()))
+            self.register_buffer("reward_std", torch.ones(()))
 
     @property
     def device(self) -> torch.device:
@@ -68,6 +78,9 @@ class DecisionTransformer(nn.Module):
         states = observations.double()
         self.state_mean.copy_(states.mean(dim=0))
         self.state_std.copy_(spread(states))
+        if self.config.reads_rewards:
+            self.reward_mean.copy_(rewards.double().mean())
+            self.reward_std.copy_(spread(rewards.double().unsqueeze(-1)).squeeze(0))
         if self.accounts is not None:
             self.accounts.fit(self.actions.to_unit(actions), rewards, seed, observations)
 
@@ -82,6 +95,7 @@ class DecisionTransformer(nn.Module):
         codes: Tensor | None = None,
         weights: Tensor | None = None,
         ledgers: Tensor | None = None,
+        previous_rewards: Tensor | None = None,
     ) -> ActionDistribution:
         """The distribution of the action at each of K steps, given all before it.
 
@@ -89,20 +103,27 @@ class DecisionTransformer(nn.Module):
         where a step is there (padding belongs on the left). The last action is not read. With accounts: attractions
         (B, K[, groups]) of each step's own code right after it, codes of that shape where accounts are read `now`,
         weights of that shape where actions are routed softly, and ledgers (B, K, num_codes), all balances before each
-        step, where they are an input.
+        step, where they are an input. previous_rewards (B, K), the reward of the step before each, where they are one:
+        what stands at an episode's first step is not read.
         """
         B, K = self._check_window(observations, actions, returns_to_go, timesteps, mask)
         dtype = self.state_mean.dtype
-        tokens = self.embedding(
-            returns_to_go.to(dtype) * self.config.return_scale,
-            (observations.to(dtype) - self.state_mean) / self.state_std,
-            self._unit_actions(actions, mask),
-            timesteps,
-            mask,
-            self._embedded_ledgers(B, K, ledgers),
-        )
-        masks = self._attention_masks(tokens, K, mask, timesteps, attractions, codes, weights)
-        states = self.transformer(tokens, masks)  # (B, K, hidden)
+        standardised = (observations.to(dtype) - self.state_mean) / self.state_std
+        if self.embedding is None or self.transformer is None:
+            assert self.state_map is not None
+            states = self.state_map(standardised)  # (B, K, hidden)
+        else:
+            tokens = self.embedding(
+                returns_to_go.to(dtype) * self.config.return_scale,
+                standardised,
+                self._unit_actions(actions, mask),
+                timesteps,
+                mask,
+                self._embedded_ledgers(B, K, ledgers),
+                self._embedded_rewards(previous_rewards, timesteps),
+            )
+            masks = self._attention_masks(tokens, K, mask, timesteps, attractions, codes, weights)
+            states = self.transformer(tokens, masks)  # (B, K, hidden)
         with torch.autocast(states.device.type, enabled=False):
             distribution: ActionDistribution = self.head(states.to(dtype))
         return distribution
@@ -168,8 +189,11 @@ class DecisionTransformer(nn.Module):
                 raise ValueError(f"{folder}: weights of {name} must have shape {shape}, got {came}")
 
         check_shape("state_mean", (config.state_dim,))
-        check_shape("embedding.embed_return.weight", (config.hidden, 1))  # before memory is taken for a wrong size
-        if config.timestep_embedding:
+        if config.is_sequence_model:  # before memory is taken for a wrong size
+            check_shape("embedding.embed_return.weight", (config.hidden, 1))
+        else:
+            check_shape("state_map.layers.0.weight", (config.hidden, config.state_dim))
+        if config.is_sequence_model and config.timestep_embedding:
             check_shape("embedding.embed_timestep.weight", (config.max_timestep, config.hidden))
         policy = cls(config)
         expected = policy.state_dict()
@@ -205,6 +229,21 @@ class DecisionTransformer(nn.Module):
             raise ValueError(f"ledgers must be given for accounts.ledger_input {kind!r}, shape {shape}, got {came}")
         with torch.autocast(ledgers.device.type, enabled=False):
             embedded: Tensor = self.embed_ledger((ledgers / self.accounts.unit).to(self.embed_ledger.weight.dtype))
+        return embedded
+
+    def _embedded_rewards(self, previous: Tensor | None, timesteps: Tensor) -> Tensor | None:
+        """The reward before each step, standardised, (B, K) -> (B, K, hidden); nothing at an episode's first step."""
+        if self.embed_reward is None:
+            return None
+        if previous is None or previous.shape != timesteps.shape:
+            came = None if previous is None else tuple(previous.shape)
+            raise ValueError(
+                f"previous_rewards must be given for reward_input {self.config.reward_input!r}, shape "
+                f"{tuple(timesteps.shape)}, got {came}"
+            )
+        with torch.autocast(previous.device.type, enabled=False):
+            standardised = (previous.to(self.reward_mean.dtype) - self.reward_mean) / self.reward_std
+            embedded: Tensor = self.embed_reward(torch.where(timesteps > 0, standardised, 0.0).unsqueeze(-1))
         return embedded
 
     def _attention_masks(

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from mental_accounts.config import PolicyConfig
 from mental_accounts.files import write_atomically
+from mental_accounts.old_configs import fill_in_model
 
 FORMAT = 1
 HEADER = "policy.json"
@@ -40,7 +41,7 @@ def load_policy(folder: str | Path) -> tuple[PolicyConfig, dict[str, Tensor]]:
     """Read config and tensors, checked against the checksum."""
     header = _read_header(Path(folder))
     try:
-        config = PolicyConfig.from_dict(header["config"])
+        config = PolicyConfig.from_dict(fill_in_model(header["config"]))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{Path(folder) / HEADER}: config: {error}") from error
     path = Path(folder) / Path(str(header["weights"])).name

@@ -18,6 +18,9 @@ LOG_STD_RANGE = (-5.0, 2.0)
 BORDER = 1e-6
 """Actions are kept this far from ±1, where the inverse of tanh is infinite."""
 
+MARGIN = 1e-3
+"""A clipped Gaussian takes actions this close to ±1 for actions on the bound."""
+
 
 class ActionDistribution(Protocol):
     """What a head predicts."""
@@ -33,7 +36,7 @@ class ActionDistribution(Protocol):
 
 @dataclass(frozen=True)
 class SquashedGaussian:
-    """tanh(N(mean, diag(std²))): mean, log_std (..., dim)."""
+    """tanh(N(mean, diag(std²))): mean, log_std (..., dim). ODT's own."""
 
     mean: Tensor
     log_std: Tensor
@@ -46,17 +49,71 @@ class SquashedGaussian:
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """(..., dim) -> (...)."""
-        inside = actions.to(self.mean.dtype).clamp(-1 + BORDER, 1 - BORDER)
-        return self._log_prob_before_squashing(torch.atanh(inside))
+        return self.log_probs(actions).sum(dim=-1)
 
     def entropy(self, generator: torch.Generator | None = None) -> Tensor:
         """-log p of one reparameterised sample, (...): unbiased, and differentiable."""
-        return -self._log_prob_before_squashing(self.mean + self.log_std.exp() * _noise(self.mean, generator))
+        return self.entropies(generator).sum(dim=-1)
 
-    def _log_prob_before_squashing(self, u: Tensor) -> Tensor:
-        normal = -0.5 * (((u - self.mean) / self.log_std.exp()).square() + math.log(2 * math.pi)) - self.log_std
+    def log_probs(self, actions: Tensor) -> Tensor:
+        """Of each dimension, (..., dim)."""
+        inside = actions.to(self.mean.dtype).clamp(-1 + BORDER, 1 - BORDER)
+        return self._log_probs_before_squashing(torch.atanh(inside))
+
+    def entropies(self, generator: torch.Generator | None = None) -> Tensor:
+        """Of each dimension, (..., dim)."""
+        return -self._log_probs_before_squashing(self.mean + self.log_std.exp() * _noise(self.mean, generator))
+
+    def _log_probs_before_squashing(self, u: Tensor) -> Tensor:
+        normal = _normal_log_density((u - self.mean) / self.log_std.exp()) - self.log_std
         squash = 2 * (math.log(2) - u - F.softplus(-2 * u))  # log(1 - tanh²u), also where tanh u rounds to ±1
-        return (normal - squash).sum(dim=-1)
+        return normal - squash
+
+
+@dataclass(frozen=True)
+class ClippedGaussian:
+    """N(mean, diag(std²)) clipped to [-1, 1]: mean, log_std (..., dim). All that lies beyond a bound counts as on it.
+
+    Inside, log-probabilities are those of the normal density; on a bound they are those of the whole tail, as in a
+    Tobit model: log P(u >= 1) = log Φ((mean - 1) / σ). So an action on its bound asks of the mean to lie beyond it,
+    where the inverse of tanh would ask for infinity.
+    """
+
+    mean: Tensor
+    log_std: Tensor
+
+    def mode(self) -> Tensor:
+        return self.mean.clamp(-1, 1)
+
+    def sample(self, generator: torch.Generator | None = None) -> Tensor:
+        return (self.mean + self.log_std.exp() * _noise(self.mean, generator)).clamp(-1, 1)
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """(..., dim) -> (...)."""
+        return self.log_probs(actions).sum(dim=-1)
+
+    def entropy(self, generator: torch.Generator | None = None) -> Tensor:
+        """Exact, (...)."""
+        return self.entropies(generator).sum(dim=-1)
+
+    def log_probs(self, actions: Tensor) -> Tensor:
+        """Of each dimension, (..., dim)."""
+        u = actions.to(self.mean.dtype)
+        precision = (-self.log_std).exp()
+        density = _normal_log_density((u - self.mean) * precision) - self.log_std
+        tail = torch.special.log_ndtr((self.mean * u.sign() - 1) * precision)
+        return torch.where(u.abs() < 1 - MARGIN, density, tail)
+
+    def entropies(self, generator: torch.Generator | None = None) -> Tensor:
+        """Of each dimension, (..., dim): that of the density inside and that of the masses on the bounds."""
+        precision = (-self.log_std).exp()
+        low, high = (-1 - self.mean) * precision, (1 - self.mean) * precision
+        below: Tensor = torch.special.log_ndtr(low)
+        above: Tensor = torch.special.log_ndtr(-high)
+        inside = 1 - below.exp() - above.exp()
+        spread = inside * (self.log_std + 0.5 * math.log(2 * math.pi * math.e))
+        edges = 0.5 * (low * _normal_log_density(low).exp() - high * _normal_log_density(high).exp())
+        return spread + edges - below.exp() * below - above.exp() * above
 
 
 @dataclass(frozen=True)
@@ -97,17 +154,18 @@ class Categorical:
 class GaussianHead(nn.Module):
     """Mean and log σ by linear maps; log σ is brought into [-5, 2] by tanh."""
 
-    def __init__(self, hidden: int, dim: int) -> None:
+    def __init__(self, hidden: int, dim: int, distribution: type[SquashedGaussian] | type[ClippedGaussian]) -> None:
         super().__init__()
         self.mean = nn.Linear(hidden, dim)
         self.log_std = nn.Linear(hidden, dim)
+        self.distribution = distribution
 
-    def forward(self, x: Tensor) -> SquashedGaussian:
+    def forward(self, x: Tensor) -> SquashedGaussian | ClippedGaussian:
         low, high = LOG_STD_RANGE
         weight = torch.cat([self.mean.weight, self.log_std.weight])  # one product for both
         bias = torch.cat([self.mean.bias, self.log_std.bias])
         mean, log_std = F.linear(x, weight, bias).chunk(2, dim=-1)
-        return SquashedGaussian(mean, low + (high - low) / 2 * (torch.tanh(log_std) + 1))
+        return self.distribution(mean, low + (high - low) / 2 * (torch.tanh(log_std) + 1))
 
 
 class DeterministicHead(nn.Module):
@@ -136,15 +194,20 @@ def make_head(config: PolicyConfig) -> nn.Module:
     """The head for the action space and method, with orthogonal weights and biases of zero."""
     if config.action.is_discrete:
         head: nn.Module = CategoricalHead(config.hidden, config.action.size)
-    elif config.method == "dt":
+    elif not config.is_constrained:
         head = DeterministicHead(config.hidden, config.action.size)
     else:
-        head = GaussianHead(config.hidden, config.action.size)
+        distribution = SquashedGaussian if config.likelihood == "squashed" else ClippedGaussian
+        head = GaussianHead(config.hidden, config.action.size, distribution)
     for layer in head.children():
         assert isinstance(layer, nn.Linear)
         nn.init.orthogonal_(layer.weight)
         nn.init.zeros_(layer.bias)
     return head
+
+
+def _normal_log_density(z: Tensor) -> Tensor:
+    return -0.5 * (z.square() + math.log(2 * math.pi))
 
 
 def _noise(like: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -6,9 +6,16 @@ from torch import Tensor, nn
 from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.dropout import drop
 
+PLACE_STD = 1.0
+"""Of the initial embeddings of timestep and order, as in ODT: a linear map of standardised values is about as large."""
+
 
 class TokenEmbedding(nn.Module):
     """K steps -> 3K - 1 tokens of width `hidden`: the last action is never read, so it gets no token.
+
+    The maps keep PyTorch's initial weights, biases included, as in ODT. A bias of 0 would make a return's token
+    LN(g · w), the same for every g > 0: the LayerNorm divides by the size of what it gets. With a bias the direction of
+    a token turns as its value grows.
 
     Computed in full precision also under autocast: returns-to-go would lose what tells them apart in half precision.
     """
@@ -27,6 +34,9 @@ class TokenEmbedding(nn.Module):
         self.norm = nn.LayerNorm(config.hidden)
         self.dropout = config.dropout
         self.ledger_input = config.accounts.ledger_input if config.has_accounts else "none"
+        for places in (self.embed_timestep, self.embed_order):
+            if places is not None:
+                nn.init.normal_(places.weight, std=PLACE_STD)
 
     def forward(
         self,
@@ -36,14 +46,18 @@ class TokenEmbedding(nn.Module):
         timesteps: Tensor,
         mask: Tensor | None,
         ledgers: Tensor | None = None,
+        rewards: Tensor | None = None,
     ) -> Tensor:
         """(B, K), (B, K, state), (B, K, action) or (B, K), (B, K), (B, K) -> (B, 3K - 1, hidden).
 
-        ledgers (B, K, hidden) are embedded already: added to the state, or a token of their own before it. The place
-        in the context counts the steps that are there, so that padding on the left changes nothing.
+        ledgers and rewards (B, K, hidden) are embedded already. Rewards are added to the state; ledgers too, or they
+        are a token of their own before it. The place in the context counts the steps that are there, so that padding
+        on the left changes nothing.
         """
         with torch.autocast(states.device.type, enabled=False):
             state = self.embed_state(states)
+            if rewards is not None:
+                state = state + rewards
             if ledgers is not None and self.ledger_input == "state":
                 state = state + ledgers
             extra = [ledgers] if ledgers is not None and self.ledger_input == "token" else []
