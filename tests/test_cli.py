@@ -9,7 +9,7 @@ import pytest
 import mental_accounts
 from mental_accounts.cli import main
 from mental_accounts.data import builtin
-from mental_accounts.data.tasks import TASKS
+from mental_accounts.data.tasks import TASKS, load_task
 from tests.data.reference import episodes
 from tests.data.test_builtin import behaviours
 from tests.data.writers import d4rl_arrays, pickled_paths, write_hdf5, write_pickle
@@ -77,8 +77,18 @@ def test_info(tmp_path: Path, capsys: Captured) -> None:
     main(["data", "import", str(path), "--name", "own", "--env", "tests.learning.walk_env:Walk-v0"])
     capsys.readouterr()
     assert main(["data", "info", "imported/own"]) == 0
-    assert "tests.learning.walk_env:Walk-v0" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "tests.learning.walk_env:Walk-v0" in out
     assert "not on this machine" not in out
+    task, store = load_task("imported/own")
+    assert f"{task.target_return:.4g}: what 5% of the data's episodes exceed" in out
+    assert f"{task.exploration_return:.4g}: as far above that again" in out
+    assert f"kept within {float(store.returns_to_go.min()):.4g} and {float(store.returns_to_go.max()):.4g}" in out
+    assert "?" not in out
+    assert main(["data", "info", "minari/none/such-v0"]) == 0
+    out = capsys.readouterr().out
+    assert "by the data, which are not on this machine yet" in out
+    assert "?" not in out
 
 
 def test_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:

@@ -349,7 +349,8 @@ class TrainConfig:
     target_return: float | None = None
     """Return asked for in evaluation; None: the task's, else the one that 5% of the episodes in the replay exceed."""
     exploration_return: float | None = None
-    """Return asked for while exploring; None: the task's, else as far above the former as that is above the median."""
+    """Return asked for while exploring; None: the task's, else as far above the former as that is above the median, at
+    most the best of the replay."""
 
     device: str = "auto"
     """auto: a GPU where there is one."""

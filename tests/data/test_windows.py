@@ -20,7 +20,8 @@ def annotated(parts: list[Episode], device: str = "cpu", **options: object) -> T
 
 
 def sampler_of(store: Trajectories, batch: int = 64, scope: str = "trajectory", seed: int = 0) -> WindowSampler:
-    return WindowSampler(store, batch, K, torch.Generator(store.device).manual_seed(seed), scope)
+    generator = torch.Generator(store.device).manual_seed(seed)
+    return WindowSampler(store, batch, K, generator, scope, previous_rewards=True)
 
 
 def first_steps(windows: object, parts: list[Episode]) -> list[tuple[int, int]]:
@@ -50,6 +51,7 @@ def test_every_window_is_the_slice_of_its_trajectory(scope: str, device: str) ->
                 "observations": part.observations,
                 "actions": part.actions,
                 "rewards": part.rewards,
+                "previous_rewards": np.concatenate([np.zeros(1, part.rewards.dtype), part.rewards[:-1]]),
                 "returns_to_go": whole.returns_to_go.cpu().numpy(),
                 "timesteps": np.arange(len(part.rewards)),
                 "codes": whole.codes.cpu().long().numpy(),

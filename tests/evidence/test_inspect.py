@@ -51,6 +51,11 @@ KINDS: dict[str, PolicyConfig] = {
     "hierarchical": config({"codebook": "hierarchical", "bins": 4}),
     "states and baseline": config({"state_codes": 2, "credit": "advantage", "ledger_input": "state"}),
     "β by token": config({"beta_per": "token", "beta_learned": True, "normalised": True}),
+    "window, short context": config({"account_scope": "window", "ledger_input": "state"}, eval_context_length=2),
+    "canonical, window, now": config(
+        {"rule": "canonical", "account_scope": "window", "read": "now"}, eval_context_length=2
+    ),
+    "rewards and a range": config(reward_input="state", return_range=(0.5, 2.0)),
     "odt": config(method="odt"),
 }
 with_kinds = pytest.mark.parametrize("kind", KINDS)
@@ -119,7 +124,7 @@ def test_balances_are_those_of_a_ledger_kept_by_hand(kind: str) -> None:
     shares = np.ones(codes.shape) if entry.weights is None else entry.weights.numpy()
     np.testing.assert_array_equal(held.codes, codes)
     payoffs = policy.accounts.payoffs(torch.from_numpy(played.rewards), states).double().numpy()
-    posts = KINDS[kind].acting_context - 1 if cfg.account_scope == "window" else 30
+    posts = KINDS[kind].account_window - 1 if cfg.account_scope == "window" else 30
     for t in range(30):
         balances, N = np.zeros(policy.accounts.num_codes), 1.0
         for step in range(max(0, t - posts + 1), t + 1):
@@ -286,6 +291,14 @@ def test_text_is_escaped() -> None:
 def saved(tmp_path: Path) -> Path:
     make_policy(config(action=ActionSpec("box", 1, (-1.0,), (1.0,)), state_dim=1)).save(tmp_path / "policy")
     return tmp_path / "policy"
+
+
+def test_behaviour_cloning_has_nothing_to_look_at(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    make_policy(config(method="bc", state_dim=1, action=ActionSpec("box", 1, (-1.0,), (1.0,)))).save(tmp_path)
+    assert inspect(tmp_path) == 2
+    assert capsys.readouterr().err.startswith(
+        "error: a policy of method bc has no attention and no accounts to look at"
+    )
 
 
 def inspect(saved: Path, *more: str) -> int:

@@ -126,9 +126,14 @@ def test_discrete_actions_with_and_without_accounts(changes: dict[str, Any], tmp
     assert episodes > 1
 
 
-def test_box_actions_without_accounts(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [{"method": "dt"}, {"method": "bc"}, {"method": "odt", "reward_input": "state", "return_range": (-300.0, -1.0)}],
+    ids=["dt", "bc", "rewards"],
+)
+def test_box_actions_without_accounts(changes: dict[str, Any], tmp_path: Path) -> None:
     env = gymnasium.make("Pendulum-v1")
-    policy = make_policy(env, context_length=6, method="dt")
+    policy = make_policy(env, context_length=6, **changes)
     assert play_beside(policy, env, tmp_path, -200.0, steps=210)[0] <= 1e-5
 
 
@@ -147,7 +152,7 @@ VARIANTS = {
 @pytest.mark.parametrize("name", list(VARIANTS))
 def test_every_kind_of_accounts(name: str, tmp_path: Path) -> None:
     env = gymnasium.make("Pendulum-v1")
-    policy = make_policy(env, accounts=VARIANTS[name], context_length=5, order_embedding=True)
+    policy = make_policy(env, accounts=VARIANTS[name], context_length=5, eval_context_length=3, order_embedding=True)
     checked = export_policy(policy, tmp_path, "onnx", num_envs=3)["checked"]
     assert checked["largest_difference_of_actions"] <= 1e-5
 

@@ -19,7 +19,7 @@ from .conftest import aim_data
 K, B, UPDATES, LR = 5, 32, 500, 1e-3
 CONFIG = PolicyConfig(
     state_dim=1, action=ActionSpec("box", 1, (-1.0,), (1.0,)), method="odt", hidden=24, layers=2, heads=2, dropout=0.0,
-    context_length=K, max_timestep=12, return_scale=0.1,
+    context_length=K, max_timestep=12, return_scale=0.1, likelihood="squashed",
 )  # fmt: skip
 TRAIN = TrainConfig(
     task=None, env_id="-", method="odt", optimizer="adamw", lr=LR, warmup_updates=50, precision="float32"
@@ -39,7 +39,9 @@ class PlainODT(nn.Module):
         layer = nn.TransformerEncoderLayer(h, CONFIG.heads, 4 * h, dropout=0.0, batch_first=True, norm_first=True)
         self.encoder = nn.TransformerEncoder(layer, CONFIG.layers, norm=nn.LayerNorm(h), enable_nested_tensor=False)
         self.mu, self.log_std = nn.Linear(h, 1), nn.Linear(h, 1)
-        for name, p in self.named_parameters():
+        for name, p in self.named_parameters():  # ODT's: the maps of the inputs keep PyTorch's own
+            if name.startswith(("g.", "s.", "a.", "time.")):
+                continue
             if p.ndim > 1:
                 nn.init.orthogonal_(p) if name.startswith(("mu", "log_std")) else nn.init.normal_(p, std=0.02)
             elif "norm" not in name:

@@ -112,13 +112,13 @@ def slowly(env_id: str, policy: DecisionTransformer, n: int, seed: int) -> list[
 def test_the_episodes_do_not_depend_on_the_number_of_processes(env_id: str) -> None:
     policy = make_policy(env_id)
     actor = Actor(policy, 7, sample=True)
-    expected = [slowly(env_id, policy, 7, seed) for seed in (3, 4)]
+    expected = [slowly(env_id, policy, 7, seed) for seed in (8, 11)]
     assert len({len(episode) for episode in expected[0]}) > 2
     assert {episode.terminated for episodes in expected for episode in episodes} == {True, False}
     for workers in (0, 1, 2, 9):
         envs = Environments(functools.partial(make_environment, env_id), 7, workers, pytest.fail)
         assert len(envs.workers) == min(workers, 6)
-        for seed, episodes in zip((3, 4), expected, strict=True):
+        for seed, episodes in zip((8, 11), expected, strict=True):
             assert equal(play(actor, envs, 5.0, seed), episodes)
         envs.close()
 

@@ -1,5 +1,6 @@
 """Policies learn: one batch by heart, and a task in which the commanded return decides what to do."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -30,14 +31,18 @@ def train(policy: DecisionTransformer, windows: object, updates: int, lr: float)
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("method", ["dt", "odt", "ewa-vq-odt"])
+@pytest.mark.parametrize("method", ["dt", "odt", "ewa-vq-odt", "odt, squashed"])
 @pytest.mark.parametrize("discrete", [False, True])
 def test_one_batch_is_learned_by_heart(method: str, discrete: bool) -> None:
-    config = tiny(method=method, hidden=48, heads=4, **({"action": DISCRETE} if discrete else {}))
+    method, _, likelihood = method.partition(", ")
+    config = tiny(
+        method=method, likelihood=likelihood or "clipped", hidden=48, heads=4,
+        **({"action": DISCRETE} if discrete else {}),
+    )  # fmt: skip
     torch.manual_seed(0)
     policy = DecisionTransformer(config)
     window = make_window(policy, B=8, K=6, padding=[0, 3] + [0] * 6)
-    nll = train(policy, lambda: window, updates=1200, lr=3e-3)
+    nll = train(policy, lambda: window, updates=2000 if likelihood else 1200, lr=3e-3)
     if method == "dt" or discrete:
         assert nll < 0.02
     else:  # a density: the standard deviation can shrink to exp(-5), where log p is about 4 per dimension
@@ -50,19 +55,24 @@ def test_one_batch_is_learned_by_heart(method: str, discrete: bool) -> None:
 
 @pytest.mark.learning
 @pytest.mark.parametrize("method", ["dt", "odt", "ewa-vq-odt"])
-def test_the_commanded_return_decides(method: str) -> None:
-    """Two ways to act: +0.7 pays 1 a step, -0.7 pays nothing. The return to go says which one was meant."""
+@pytest.mark.parametrize("pays", [(0.0, 1.0), (2.0, 10.0), (-10.0, -2.0)])
+def test_the_commanded_return_decides(method: str, pays: tuple[float, float]) -> None:
+    """Two ways to act, -0.7 and +0.7, each with its own pay a step, and nothing else to tell them by.
+
+    The return to go says which one was meant, also where both have the same sign.
+    """
     torch.manual_seed(1)
-    K = 5
+    K, (less, more) = 5, pays
     config = PolicyConfig(
         state_dim=2, action=UNIT_BOX, method=method, hidden=32, layers=2, heads=2, context_length=K,
-        timestep_embedding=False, return_scale=0.2, dropout=0.0, accounts=AccountsConfig(reward_transform="raw"),
+        timestep_embedding=False, return_scale=0.2 / max(abs(less), abs(more)), dropout=0.0,
+        accounts=AccountsConfig(reward_transform="raw"),
     )  # fmt: skip
     policy = DecisionTransformer(config)
 
     def windows() -> dict[str, torch.Tensor]:
         good = torch.rand(64, 1) < 0.5
-        rewards = good.float().expand(64, K)
+        rewards = torch.where(good, more, less).expand(64, K)
         actions = torch.where(good, 0.7, -0.7).expand(64, K).unsqueeze(-1) + 0.05 * torch.randn(64, K, 1)
         window = {
             "observations": torch.randn(64, K, 2),
@@ -78,11 +88,11 @@ def test_the_commanded_return_decides(method: str) -> None:
 
     train(policy, windows, updates=250, lr=2e-3)
     right = 0
-    for target in (0.0, float(K)):
-        context = policy.context(50, target)
+    for meant in pays:
+        context = policy.context(50, K * meant)
         for _ in range(K):
             actions = policy.act(torch.randn(50, 2), context)
-            paid = (actions[:, 0] > 0).astype("float32")
-            right += int(((paid > 0) == (target > 0)).sum())
+            paid = np.where(actions[:, 0] > 0, more, less).astype("float32")
+            right += int((paid == meant).sum())
             context.record(paid, torch.zeros(50, dtype=torch.bool))
     assert right / (2 * 50 * K) > 0.95

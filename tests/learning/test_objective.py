@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from mental_accounts.learning import Objective
-from mental_accounts.policy import Categorical, Deterministic, SquashedGaussian
+from mental_accounts.policy import Categorical, ClippedGaussian, Deterministic, SquashedGaussian
 from tests.policy.helpers import DISCRETE, tiny
 
 
@@ -24,6 +24,34 @@ def test_padding_has_no_part_in_any_loss() -> None:
     losses.loss.backward()
     assert bool(torch.isfinite(mean.grad).all())
     assert torch.equal(mean.grad[~mask], torch.zeros(3, 2))
+
+
+def test_a_clipped_likelihood_is_weighted_by_its_variance() -> None:
+    """In the mean the gradient is that of a squared error, whatever σ; in σ it is zero where the likelihood's is."""
+    mask = torch.tensor([[False, True, True]])
+    mean, log_std = 0.5 * torch.randn(1, 3, 2), torch.tensor([[[0.0, 0.0], [-4.0, -1.0], [0.5, -2.0]]])
+    actions = 0.9 * torch.rand(1, 3, 2)
+    actions[~mask] = math.nan
+    mean.requires_grad_()
+    losses = Objective(tiny(method="odt"), initial_lambda=1e-9)(ClippedGaussian(mean, log_std), actions, mask)
+    losses.loss.backward()
+    torch.testing.assert_close(mean.grad[mask], (mean.detach() - actions)[mask] / 2, rtol=1e-4, atol=1e-6)
+    assert torch.equal(mean.grad[~mask], torch.zeros(1, 2))
+    rows = ClippedGaussian(mean[mask], log_std[mask])
+    torch.testing.assert_close(losses.nll, -rows.log_prob(actions[mask]).mean())
+    torch.testing.assert_close(losses.entropy, rows.entropy().mean())
+
+    errors, log_std = 0.2 * torch.randn(1, 500, 1), torch.zeros(1, 1, 1).requires_grad_()
+    plain = torch.zeros(1, 1, 1).requires_grad_()
+    for _ in range(300):  # one σ for many errors: both come to the errors' own spread
+        objective = Objective(tiny(method="odt"), initial_lambda=1e-9)
+        weighted = objective(ClippedGaussian(torch.zeros(1, 500, 1), log_std.expand(1, 500, 1)), errors).loss
+        unweighted = -ClippedGaussian(torch.zeros(1, 500, 1), plain.expand(1, 500, 1)).log_prob(errors).mean()
+        for value, loss, rate in ((log_std, weighted, 0.5), (plain, unweighted, 0.05)):
+            (slope,) = torch.autograd.grad(loss, value)
+            value.data.sub_(rate * slope)
+    assert plain.exp().item() == pytest.approx(errors.square().mean().sqrt().item(), rel=0.02)
+    assert log_std.exp().item() == pytest.approx(plain.exp().item(), rel=0.05)
 
 
 def test_dt_losses() -> None:

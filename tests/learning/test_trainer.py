@@ -16,8 +16,9 @@ import numpy as np
 import pytest
 import torch
 
-from mental_accounts.config import TrainConfig
+from mental_accounts.config import ModelConfig, TrainConfig
 from mental_accounts.data.tasks import imported_path
+from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.learning.checkpoint import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
 from mental_accounts.learning.preparation import prepare
 from mental_accounts.learning.replay import Replay
@@ -27,6 +28,7 @@ from mental_accounts.learning.signals import InterruptedRunError
 from mental_accounts.learning.stepping import BrokenEnvironmentError
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.learning.update import DivergenceError
+from mental_accounts.learning.view import SilentView
 from mental_accounts.policy import DecisionTransformer
 from mental_accounts.presets import PRESETS, PresetName
 
@@ -58,7 +60,7 @@ def same_run(one: Path, other: Path) -> None:
         assert torch.equal(a, b), name
 
 
-@pytest.mark.parametrize("method", ["dt", "odt", "ewa-vq-odt"])
+@pytest.mark.parametrize("method", ["bc", "dt", "odt", "ewa-vq-odt"])
 def test_a_run_leaves_everything_behind(aim: TrainConfig, method: str, tmp_path: Path) -> None:
     config = replace(aim, method=method)
     start(config, tmp_path / "run").run()
@@ -411,10 +413,135 @@ def test_undiscounted_returns_are_not_asked_for_where_gamma_discounts(tmp_path: 
     prepared = prepare(config)
     largest = float(prepared.data.returns_to_go.max())
     assert largest < 10.0 < float(prepared.data.returns.max())
-    assert prepared.policy.return_scale == pytest.approx(1 / float(prepared.data.first_returns_to_go.max()))
+    assert prepared.policy.return_scale == pytest.approx(1 / largest, rel=0.02)
+    assert prepared.policy.return_range == (pytest.approx(1.0), pytest.approx(largest))
     trainer = start(config, tmp_path / "run")
     trainer.run()
     assert trainer.evaluation_target() <= 10.0
+
+
+class Listening(SilentView):
+    """Keeps what is said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+def notes(config: TrainConfig, path: Path) -> list[str]:
+    trainer, view = start(config, path), Listening()
+    trainer.view = view
+    trainer.run()
+    return [text for text in view.said if text.startswith("note:")]
+
+
+def test_a_return_far_outside_of_the_data_is_noted_with_their_range(aim: TrainConfig, tmp_path: Path) -> None:
+    short = replace(aim, pretrain_iterations=1, updates_per_pretrain_iteration=1, online_iterations=0, eval_episodes=1)
+    assert notes(short, tmp_path / "usual") == []
+    asked = prepare(short).data.returns
+    (said,) = notes(replace(short, target_return=1e6), tmp_path / "far")
+    assert said.startswith("note: --target-return asks for 1e+06, far outside of the data, whose returns are")
+    assert f"{float(asked.min()):.4g} to {float(asked.max()):.4g}" in said
+    assert notes(replace(short, exploration_return=float(asked.max()) + 0.1), tmp_path / "near") == []
+    with pytest.raises(ValueError, match="target_return must be"):
+        replace(short, target_return=float("nan"))
+
+
+def test_a_policy_that_ends_far_below_its_data_is_warned_of(aim: TrainConfig, tmp_path: Path) -> None:
+    short = replace(aim, pretrain_iterations=1, updates_per_pretrain_iteration=1, online_iterations=0, eval_episodes=1)
+    prepared, found = prepare(short), prepare(short).data.statistics()
+    assert prepared.warning_about(found.return_mean - 0.9 * found.return_std) is None
+    assert prepared.warning_about(None) is None
+    said = prepared.warning_about(found.return_mean - 1.1 * found.return_std)
+    assert said is not None
+    assert "--method bc" in said
+    scratch = prepare(replace(aim, task=None, env_id=ENV_ID, random_episodes=4))
+    assert scratch.warning_about(-1e9) is None  # random episodes are nothing to live up to
+    start(short, tmp_path / "run").run()
+    assert "warning" in json.loads((tmp_path / "run" / "summary.json").read_text())
+
+
+@pytest.mark.learning
+def test_rewards_that_decide_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The best action is the last reward's sign; it shows in nothing else that is large enough to see."""
+    monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path / "cache"))
+    rng = np.random.default_rng(0)
+    episodes, T = 200, 12
+    rewards = rng.choice([-1.0, 1.0], (episodes, T)).astype(np.float32)
+    before = np.concatenate([np.zeros((episodes, 1)), rewards[:, :-1]], axis=1)
+    noise = rng.uniform(-0.1, 0.1, (episodes, T))
+    store = Trajectories.from_steps(
+        rng.standard_normal((episodes * T, 1)).astype(np.float32),
+        (0.6 * before + noise).reshape(-1, 1).astype(np.float32),
+        rewards.reshape(-1) + 500.0,
+        lengths=[T] * episodes, terminated=[False] * episodes, truncated=[True] * episodes, info={"env_id": ENV_ID},
+    )  # fmt: skip
+    store.save(imported_path("echo"))
+    likelihoods = {}
+    for reward_input in ("none", "state"):
+        config = TrainConfig(
+            task="imported/echo", method="odt", device="cpu", precision="float32", optimizer="adamw", lr=2e-3,
+            warmup_updates=20, batch_size=64, pretrain_iterations=1, updates_per_pretrain_iteration=250,
+            pretrain_eval_every=0, online_iterations=0, model=ModelConfig(
+                hidden=32, layers=1, heads=1, context_length=4, dropout=0.0, reward_input=reward_input
+            ),
+        )  # fmt: skip
+        start(config, tmp_path / reward_input).run()
+        likelihoods[reward_input] = numbers(tmp_path / reward_input)[-1]["training/nll_last"]
+    assert likelihoods["state"] < likelihoods["none"] - 0.5, likelihoods
+
+
+def test_rewards_that_never_differ_are_noted_where_they_are_read(aim: TrainConfig, tmp_path: Path) -> None:
+    store = aim_data()
+    flat = Trajectories.from_steps(
+        store.observations, store.actions, torch.zeros_like(store.rewards), lengths=store.lengths,
+        terminated=store.terminated, truncated=store.truncated, info=store.info,
+    )  # fmt: skip
+    flat.save(imported_path("flat"))
+    config = replace(
+        aim, task="imported/flat", method="odt", model=replace(aim.model, reward_input="state"),
+        pretrain_iterations=1, updates_per_pretrain_iteration=1, online_iterations=0, eval_episodes=1,
+    )  # fmt: skip
+    (said,) = notes(config, tmp_path / "run")
+    assert said.startswith("note: all rewards of the data are 0, so --model.reward-input tells the policy nothing")
+    with pytest.raises(ValueError, match="method bc reads the state alone"):
+        replace(config, method="bc")
+    assert config.for_method("bc").model.reward_input == "none"
+
+
+def test_a_run_that_reads_rewards_is_resumed_exactly(aim: TrainConfig, tmp_path: Path) -> None:
+    config = replace(aim, method="odt", model=replace(aim.model, reward_input="state"), checkpoint_seconds=0.0)
+    start(config, tmp_path / "whole").run()
+    trainer = start(config, tmp_path / "cut")
+    kept, made = trainer._write_checkpoint, []
+
+    def write_and_stop() -> None:
+        kept()
+        made.append(1)
+        if len(made) == 75:
+            raise KeyboardInterrupt
+
+    trainer._write_checkpoint = write_and_stop
+    with pytest.raises(KeyboardInterrupt):
+        trainer.run()
+    start(config, tmp_path / "cut").run()
+    same_run(tmp_path / "whole", tmp_path / "cut")
+
+
+def test_configurations_of_version_0_1_mean_what_they_meant(tmp_path: Path) -> None:
+    values = PRESETS["paper"].to_dict()
+    for name in ("likelihood", "reward_input", "return_range"):
+        del values["model"][name]
+    del values["model"]["accounts"]["window_steps"]
+    values["model"]["eval_context_length"] = 5
+    (tmp_path / "config.json").write_text(json.dumps({"config": values}))
+    model = RunFolder(tmp_path).read_config().model
+    assert (model.likelihood, model.reward_input, model.accounts.window_steps) == ("squashed", "none", 5)
+    (tmp_path / "config.json").write_text(json.dumps({"config": {"model": {"hidden": 64}}}))
+    assert RunFolder(tmp_path).read_config().model.likelihood == "clipped"  # by hand: today's defaults
 
 
 def test_random_episodes_are_kept_and_other_data_refused(aim: TrainConfig, tmp_path: Path) -> None:

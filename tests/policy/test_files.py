@@ -47,6 +47,19 @@ def test_other_methods_and_discrete_actions(method: str, action: object, tmp_pat
     assert torch.equal(numbers(DecisionTransformer.load(tmp_path).eval()(**window)), numbers(policy(**window)))
 
 
+@pytest.mark.parametrize("name", ["odt", "window", "discrete"])
+def test_policies_of_version_0_1_act_as_they_did(name: str) -> None:
+    """Saved by that version, with the actions it chose. `window` learned with accounts of 4 steps and acts with 2."""
+    folder = Path(__file__).parent / "version_0_1" / name
+    policy = DecisionTransformer.load(folder)
+    assert policy.config.likelihood == "squashed"
+    rng, context = np.random.default_rng(0), policy.context(2, [5.0, -3.0])
+    for t, expected in enumerate(json.loads((folder / "actions.json").read_text())):
+        chosen = policy.act(rng.standard_normal((2, 3)).astype(np.float32), context)
+        np.testing.assert_allclose(chosen, expected, rtol=1e-5, atol=1e-6)
+        context.record(rng.standard_normal(2).astype(np.float32), np.array([False, t == 5]))
+
+
 def test_damaged_folders_are_refused_and_say_why(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"policy\.json is missing"):
         DecisionTransformer.load(tmp_path)

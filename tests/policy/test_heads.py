@@ -5,7 +5,8 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from mental_accounts.policy import Categorical, SquashedGaussian
+from mental_accounts.policy import Categorical, ClippedGaussian, SquashedGaussian
+from mental_accounts.policy.heads import MARGIN
 
 
 @pytest.mark.parametrize(("mean", "log_std"), [(0.0, 0.0), (0.7, -1.5), (-2.0, 0.5), (0.3, -4.0)])
@@ -40,20 +41,56 @@ def test_entropy_agrees_with_numerical_integration(mean: float, log_std: float) 
     assert abs(float(samples.mean()) - exact) < 4 * float(samples.std()) / math.sqrt(n)
 
 
-def test_dimensions_add_up() -> None:
+CLIPPED = [(0.0, 0.0), (0.7, -1.5), (-2.0, 0.5), (1.0, -3.0), (-0.99, -0.5), (6.0, 1.0)]
+
+
+@pytest.mark.parametrize(("mean", "log_std"), CLIPPED)
+def test_a_clipped_density_and_its_two_masses_are_a_distribution(mean: float, log_std: float) -> None:
+    head = ClippedGaussian(torch.tensor([[mean]], dtype=torch.float64), torch.tensor([[log_std]], dtype=torch.float64))
+    normal = stats.norm(mean, math.exp(log_std))
+
+    def probability(a: float) -> float:
+        return float(head.log_prob(torch.tensor([[a]], dtype=torch.float64)).exp())
+
+    assert probability(-1.0) == pytest.approx(normal.cdf(-1), rel=1e-9)
+    assert probability(1.0) == probability(1 - MARGIN / 2) == pytest.approx(normal.sf(1), rel=1e-9)
+    for a in (-0.9, 0.0, 0.5):
+        assert probability(a) == pytest.approx(normal.pdf(a), rel=1e-9)
+
+
+@pytest.mark.parametrize(("mean", "log_std"), CLIPPED)
+def test_a_clipped_entropy_is_exact(mean: float, log_std: float) -> None:
+    head = ClippedGaussian(torch.tensor([[mean]], dtype=torch.float64), torch.tensor([[log_std]], dtype=torch.float64))
+    normal = stats.norm(mean, math.exp(log_std))
+    inside, _ = integrate.quad(lambda a: -normal.pdf(a) * normal.logpdf(a), -1, 1, limit=500)
+    masses = sum(-p * math.log(p) for p in (normal.cdf(-1), normal.sf(1)) if p > 0)
+    assert float(head.entropy()) == pytest.approx(inside + masses, abs=1e-7)
+
+
+def test_clipped_samples_and_mode_stay_within_the_bounds() -> None:
+    head = ClippedGaussian(torch.full((20_000, 1), 0.8), torch.full((20_000, 1), -1.0))
+    drawn = head.sample(torch.Generator().manual_seed(1)).double().flatten().numpy()
+    normal = stats.norm(0.8, math.exp(-1.0))
+    assert np.abs(drawn).max() == 1.0
+    assert (drawn == 1.0).mean() == pytest.approx(normal.sf(1), abs=0.02)
+    assert stats.kstest(drawn[drawn < 1], lambda x: normal.cdf(x) / normal.cdf(1)).pvalue > 1e-3
+    assert float(ClippedGaussian(torch.tensor([3.0]), torch.tensor([0.0])).mode()) == 1.0
+
+
+@pytest.mark.parametrize("kind", [SquashedGaussian, ClippedGaussian])
+def test_dimensions_add_up(kind: type) -> None:
     mean, log_std, actions = torch.randn(4, 3), torch.randn(4, 3), torch.rand(4, 3) * 2 - 1
-    parts = [
-        SquashedGaussian(mean[:, d : d + 1], log_std[:, d : d + 1]).log_prob(actions[:, d : d + 1]) for d in range(3)
-    ]
-    torch.testing.assert_close(SquashedGaussian(mean, log_std).log_prob(actions), sum(parts))
+    parts = [kind(mean[:, d : d + 1], log_std[:, d : d + 1]).log_prob(actions[:, d : d + 1]) for d in range(3)]
+    torch.testing.assert_close(kind(mean, log_std).log_prob(actions), sum(parts))
 
 
-def test_actions_at_the_border_give_finite_losses_and_gradients() -> None:
+@pytest.mark.parametrize("kind", [SquashedGaussian, ClippedGaussian])
+def test_actions_at_the_border_give_finite_losses_and_gradients(kind: type) -> None:
     mean = torch.tensor([[0.0, 5.0, -5.0]], requires_grad=True)
     log_std = torch.tensor([[-5.0, 2.0, -5.0]], requires_grad=True)
     for border in (-1.0, 1.0, 1.5):
-        loss = -SquashedGaussian(mean, log_std).log_prob(torch.full((1, 3), border)).sum()
-        loss = loss + SquashedGaussian(mean, log_std).entropy().sum()
+        loss = -kind(mean, log_std).log_prob(torch.full((1, 3), border)).sum()
+        loss = loss + kind(mean, log_std).entropy().sum()
         grads = torch.autograd.grad(loss, (mean, log_std))
         assert math.isfinite(loss.item())
         assert all(bool(torch.isfinite(g).all()) for g in grads)

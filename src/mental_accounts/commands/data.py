@@ -11,6 +11,7 @@ from rich.table import Table
 
 from mental_accounts.accounts.checks import check_count
 from mental_accounts.data import TASKS, Task, Trajectories, find_task, import_data, load_task
+from mental_accounts.data.asked import describe_range, return_range
 from mental_accounts.data.catalogue import Held, held_data
 
 
@@ -43,9 +44,8 @@ class DataInfo:
             "task": task.name,
             "source": f"{task.source} ({task.dataset})",
             "environment": _environment(task, held) or "as the data say",
-            "evaluation return": _number(task.target_return),
-            "exploration return": _number(task.exploration_return),
-            "score 0 / 100": f"{_number(task.random_return)} / {_number(task.expert_return)}",
+            **_asked_for(task, is_here=bool(held)),
+            "score 0 / 100": _scores(task),
             "context": f"{task.context_length} steps to learn, {task.eval_context_length} to act",
             "timestep embedding": "yes" if task.timestep_embedding else "no",
         }
@@ -127,6 +127,34 @@ class Data:
         return self.command.execute()
 
 
+def _asked_for(task: Task, *, is_here: bool) -> dict[str, str]:
+    """What `train` asks a policy for: by the table, or by the data, which are read for it."""
+    store = None
+    if task.target_return is None and is_here:
+        task, store = load_task(task.name)
+    if task.target_return is None or task.exploration_return is None:
+        unknown = "by the data, which are not on this machine yet"
+        return {"evaluation return": unknown, "exploration return": unknown}
+    found = {
+        "evaluation return": f"{task.target_return:.4g}",
+        "exploration return": f"{task.exploration_return:.4g}",
+        "return-to-go": "as it comes while acting",
+    }
+    if store is not None and task.return_scale is None:  # no table
+        low, high = return_range(store.returns_to_go)
+        found["evaluation return"] += ": what 5% of the data's episodes exceed"
+        found["exploration return"] += ": as far above that again as that is above the median, at most the best"
+        found["return-to-go"] = f"kept within {low:.4g} and {high:.4g} while acting, as in the data"
+        found["returns of the data"] = describe_range(store.returns)
+    return found
+
+
+def _scores(task: Task) -> str:
+    if task.random_return is None or task.expert_return is None:
+        return "no table has them"
+    return f"{task.random_return:.0f} / {task.expert_return:.0f}"
+
+
 def _describe(name: str, store: Trajectories) -> None:
     found = store.statistics()
     print(
@@ -151,15 +179,15 @@ def _numbers(item: Held) -> list[str]:
     spread = _spread(item.return_mean, item.return_std) or ("here" if item.here else "")
     size = f"{item.nbytes / 1e6:.1f}" if item.nbytes is not None else ""
     counts = [f"{count:,}" if count is not None else "" for count in (item.steps, item.trajectories)]
-    return [*counts, spread, _number(item.return_max, ""), size]
+    return [*counts, spread, _number(item.return_max), size]
 
 
 def _spread(mean: float | None, std: float | None) -> str:
     return "" if mean is None or std is None else f"{mean:.0f} ± {std:.0f}"
 
 
-def _number(value: float | None, missing: str = "?") -> str:
-    return missing if value is None else f"{value:.0f}"
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}"
 
 
 def _show(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> None:

@@ -9,11 +9,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, get_args
 
+import torch
 import tyro
 from rich.console import Console
 
 from mental_accounts.commands.program import command
 from mental_accounts.config import Method, TrainConfig
+from mental_accounts.data.asked import is_far_outside
 from mental_accounts.learning.evaluation import check_video, evaluate_policy, film, read_subject
 from mental_accounts.learning.loggers import Tracker
 from mental_accounts.learning.memory import keep_freed_memory
@@ -107,6 +109,8 @@ class Evaluate:
             check_video(self.video)
         subject = read_subject(self.subject, self.env_id, self.target_return, self.device)
         view = make_view(Console(stderr=True))
+        if self.target_return is not None:
+            _note_far_target(self.target_return, self.subject)
         result, first = evaluate_policy(subject, self.episodes, self.seed, sample=self.sample, view=view)
         if self.as_json:
             print(json.dumps(result))
@@ -121,6 +125,20 @@ class Evaluate:
             film(subject, first, self.seed, self.video)
             print(f"first episode: {self.video}", file=sys.stderr)
         return 0
+
+
+def _note_far_target(asked: float, path: Path) -> None:
+    """Say so where a return is asked for that is far from all that the run's data had."""
+    folder = RunFolder(path)
+    if folder.is_run and folder.is_finished:
+        data = folder.read_summary()["data"]
+        returns = torch.tensor([data["return_min"], data["return_max"]])
+        if is_far_outside(asked, returns):
+            print(
+                f"note: asking for {asked:g}, far outside of the data, whose returns are {data['return_min']:.4g} to "
+                f"{data['return_max']:.4g}",
+                file=sys.stderr,
+            )
 
 
 def starting_point(arguments: list[str]) -> Train:

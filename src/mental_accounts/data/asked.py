@@ -17,14 +17,14 @@ class AskedReturns:
     evaluation: float
     """In evaluation: what 5% of the episodes exceed. The best episode may be one of luck, or of an easy start."""
     exploration: float
-    """While exploring: as far above the former as that is above the median."""
+    """While exploring: as far above the former as that is above the median, but no more than the best episode had."""
 
 
 def asked_returns(returns: Tensor) -> AskedReturns:
     """By the returns of episodes, (trajectories,); the signs of rewards play no part."""
     known = returns.double()
     evaluation = _quantile(known, 1 - TOP_SHARE)
-    return AskedReturns(evaluation, 2 * evaluation - _quantile(known, 0.5))
+    return AskedReturns(evaluation, min(2 * evaluation - _quantile(known, 0.5), float(known.max())))
 
 
 def return_scale(returns_to_go: Tensor) -> float:

@@ -1,0 +1,213 @@
+"""Small data of scripted policies: whether transformers learn at least what behaviour cloning does.
+
+    python studies/small_data.py --out results/small-data      # all tasks, ten data seeds: 40 minutes on two cores
+    python studies/small_data.py --tasks pendulum --seeds 2    # a first look
+
+Three environments, each with 100 episodes of a policy that is written down below. Every data seed has data of its own,
+and all methods learn from the same: preset quick, hidden 64, 600 updates, no online phase. Reported are the mean return
+of the last evaluation over the data seeds, and the difference from bc with its 95% interval, paired by data seed.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from mental_accounts.config import Method, TrainConfig
+from mental_accounts.data.tasks import imported_path
+from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.evidence.statistics import difference_interval, mean_interval
+from mental_accounts.learning.run_folder import RunFolder, surroundings
+from mental_accounts.learning.trainer import Trainer
+from mental_accounts.presets import PRESETS
+
+EPISODES = 100
+METHODS: tuple[Method, ...] = ("bc", "dt", "odt", "ewa-vq-odt")
+
+
+def swing_up(observation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Pendulum: pump energy in until it is nearly upright, then hold it. 6% of the torques are at a bound."""
+    cosine, sine, velocity = observation
+    if cosine > 0.85 and abs(velocity) < 4:
+        torque = -12 * np.arctan2(sine, cosine) - 3 * velocity
+    else:
+        torque = -0.3 * velocity * (velocity**2 / 6 + 5 * (cosine - 1))
+    return np.clip([torque], -2, 2).astype(np.float32)
+
+
+def balance(observation: np.ndarray, rng: np.random.Generator) -> np.int64:
+    """CartPole: push to the side that the pole falls to; two pushes in five are random, so that many episodes fail."""
+    _, _, angle, spin = observation
+    if rng.random() < 0.4:
+        return np.int64(rng.integers(2))
+    return np.int64(angle + 0.05 * spin > 0)
+
+
+def rock(observation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """MountainCarContinuous: push the way it moves. Each push costs, the flag pays 100: rewards of both signs."""
+    return np.clip([25 * observation[1] + 0.2 * rng.standard_normal()], -1, 1).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Script:
+    """An environment and the policy that makes its data."""
+
+    env_id: str
+    policy: Callable[[np.ndarray, np.random.Generator], Any]
+
+
+SCRIPTS = {
+    "pendulum": Script("Pendulum-v1", swing_up),
+    "cartpole": Script("CartPole-v1", balance),
+    "mountain-car": Script("MountainCarContinuous-v0", rock),
+}
+
+
+def make_data(name: str, seed: int, episodes: int = EPISODES) -> Trajectories:
+    """Episodes of a script; all of them follow from `seed`."""
+    script, rng = SCRIPTS[name], np.random.default_rng(seed)
+    env = gymnasium.make(script.env_id)
+    observations, actions, rewards, lengths, terminated = [], [], [], [], []
+    for episode in range(episodes):
+        seen, _ = env.reset(seed=1_000_000 * seed + episode)
+        length, over, cut = 0, False, False
+        while not (over or cut):
+            action = script.policy(seen, rng)
+            observations.append(seen)
+            actions.append(action)
+            seen, reward, over, cut, _ = env.step(action)
+            rewards.append(reward)
+            length += 1
+        lengths.append(length)
+        terminated.append(over)
+    env.close()
+    return Trajectories.from_steps(
+        np.stack(observations).astype(np.float32),
+        np.stack(actions),
+        np.array(rewards, dtype=np.float32),
+        lengths=lengths,
+        terminated=terminated,
+        truncated=[not over for over in terminated],
+        info={"env_id": script.env_id},
+    )
+
+
+def settings(name: str, method: Method, seed: int, updates: int, eval_episodes: int) -> TrainConfig:
+    """One run: preset quick with hidden 64, offline."""
+    base = PRESETS["quick"].for_method(method)
+    return replace(
+        base,
+        task=f"imported/{name}-{seed}",
+        data_steps=None,
+        seed=seed,
+        model=replace(base.model, hidden=64),
+        pretrain_iterations=4,
+        updates_per_pretrain_iteration=updates // 4,
+        pretrain_eval_every=4,
+        online_iterations=0,
+        eval_episodes=eval_episodes,
+        env_workers=0,
+        device="cpu",
+    )
+
+
+def run(name: str, method: Method, seed: int, updates: int, eval_episodes: int) -> dict[str, Any]:
+    """Train, and say how it ended. The data are kept in the cache; the run is not kept."""
+    import torch
+
+    torch.set_num_threads(1)
+    config = settings(name, method, seed, updates, eval_episodes)
+    with tempfile.TemporaryDirectory() as folder:
+        run_folder = RunFolder(Path(folder) / "run")
+        run_folder.path.mkdir()
+        run_folder.write_config(config, sys.argv)
+        Trainer(config, run_folder).run()
+        summary, lines = run_folder.read_summary(), run_folder.read_metrics()
+    return {
+        "task": name,
+        "method": method,
+        "seed": seed,
+        "return": summary["last_return"],
+        "nll": lines[-1]["training/nll"],
+        "target_return": lines[-1]["evaluation/target_return"],
+        "data_return": summary["data"]["return_mean"],
+    }
+
+
+def table(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of task × method: mean return, and the difference from bc, paired by data seed."""
+    rows = []
+    for task in dict.fromkeys(run["task"] for run in runs):
+        by_method = {
+            method: {run["seed"]: run["return"] for run in runs if (run["task"], run["method"]) == (task, method)}
+            for method in dict.fromkeys(run["method"] for run in runs if run["task"] == task)
+        }
+        data = {run["seed"]: run["data_return"] for run in runs if run["task"] == task}
+        for method, found in {"the data": data, **by_method}.items():
+            returns = np.array(list(found.values()))
+            row: dict[str, Any] = {"task": task, "method": method, "seeds": len(returns), "mean": float(returns.mean())}
+            if len(returns) > 1:
+                interval = mean_interval(returns)
+                row |= {"low": interval.low, "high": interval.high}
+            baseline = by_method.get("bc", {})
+            shared = [seed for seed in found if seed in baseline]
+            if method not in ("bc", "the data") and len(shared) > 1:
+                apart = difference_interval(
+                    np.array([found[seed] for seed in shared]), np.array([baseline[seed] for seed in shared])
+                )
+                row["against bc"] = {"mean": apart.estimate, "low": apart.low, "high": apart.high}
+            rows.append(row)
+    return rows
+
+
+def markdown(rows: Sequence[dict[str, Any]]) -> str:
+    """The rows as a table."""
+    lines = ["| task | policy | mean return [95%] | compared with bc [95%] |", "|---|---|---:|---:|"]
+    for row in rows:
+        spread = f" [{row['low']:.0f}, {row['high']:.0f}]" if "low" in row else ""
+        apart = row.get("against bc")
+        text = "" if apart is None else f"{apart['mean']:+.0f} [{apart['low']:+.0f}, {apart['high']:+.0f}]"
+        lines.append(f"| {row['task']} | {row['method']} | {row['mean']:.0f}{spread} | {text} |")
+    return re.sub(r"(?<![\w-])-(?=[\d.])", "−", "\n".join(lines))
+
+
+def main() -> None:
+    """Make the data, run, print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", nargs="+", default=list(SCRIPTS), choices=list(SCRIPTS))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
+    parser.add_argument("--seeds", type=int, default=10, help="data seeds, from 0 on")
+    parser.add_argument("--updates", type=int, default=600)
+    parser.add_argument("--eval-episodes", type=int, default=50)
+    parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--out", type=Path, help="a folder for runs.json and README.md")
+    chosen = parser.parse_args()
+    for name in chosen.tasks:
+        for seed in range(chosen.seeds):
+            make_data(name, seed).save(imported_path(f"{name}-{seed}"))
+    jobs = [(name, method, seed) for name in chosen.tasks for seed in range(chosen.seeds) for method in chosen.methods]
+    runs: list[dict[str, Any]] = []
+    with ProcessPoolExecutor(chosen.workers) as pool:
+        futures = [pool.submit(run, *job, chosen.updates, chosen.eval_episodes) for job in jobs]
+        for future in futures:
+            runs.append(future.result())
+            print(json.dumps(runs[-1]), flush=True)
+            if chosen.out is not None:
+                chosen.out.mkdir(parents=True, exist_ok=True)
+                facts = {"command": sys.argv, "config": asdict(settings("NAME", "odt", 0, chosen.updates, 50))}
+                (chosen.out / "runs.json").write_text(json.dumps({**facts, **surroundings(), "runs": runs}, indent=1))
+    print(markdown(table(runs)))
+
+
+if __name__ == "__main__":
+    main()
