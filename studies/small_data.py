@@ -26,7 +26,7 @@ import numpy as np
 from mental_accounts.config import Method, TrainConfig
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.trajectories import Trajectories
-from mental_accounts.evidence.statistics import difference_interval, mean_interval
+from mental_accounts.evidence.statistics import Interval, difference_interval, mean_interval
 from mental_accounts.learning.run_folder import RunFolder, surroundings
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.presets import PRESETS
@@ -42,7 +42,7 @@ def swing_up(observation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         torque = -12 * np.arctan2(sine, cosine) - 3 * velocity
     else:
         torque = -0.3 * velocity * (velocity**2 / 6 + 5 * (cosine - 1))
-    return np.clip([torque], -2, 2).astype(np.float32)
+    return np.array([np.clip(torque, -2, 2)], dtype=np.float32)
 
 
 def balance(observation: np.ndarray, rng: np.random.Generator) -> np.int64:
@@ -55,7 +55,8 @@ def balance(observation: np.ndarray, rng: np.random.Generator) -> np.int64:
 
 def rock(observation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """MountainCarContinuous: push the way it moves. Each push costs, the flag pays 100: rewards of both signs."""
-    return np.clip([25 * observation[1] + 0.2 * rng.standard_normal()], -1, 1).astype(np.float32)
+    push = 25 * observation[1] + 0.2 * rng.standard_normal()
+    return np.array([np.clip(push, -1, 1)], dtype=np.float32)
 
 
 @dataclass(frozen=True)
@@ -157,17 +158,23 @@ def table(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
             returns = np.array(list(found.values()))
             row: dict[str, Any] = {"task": task, "method": method, "seeds": len(returns), "mean": float(returns.mean())}
             if len(returns) > 1:
-                interval = mean_interval(returns)
-                row |= {"low": interval.low, "high": interval.high}
+                row |= _bounds(mean_interval(returns) if np.ptp(returns) else None, returns)
             baseline = by_method.get("bc", {})
             shared = [seed for seed in found if seed in baseline]
             if method not in ("bc", "the data") and len(shared) > 1:
-                apart = difference_interval(
-                    np.array([found[seed] for seed in shared]), np.array([baseline[seed] for seed in shared])
-                )
-                row["against bc"] = {"mean": apart.estimate, "low": apart.low, "high": apart.high}
+                ours, theirs = (np.array([values[seed] for seed in shared]) for values in (found, baseline))
+                apart = ours - theirs
+                interval = difference_interval(ours, theirs) if np.ptp(apart) else None
+                row["against bc"] = {"mean": float(apart.mean()), **_bounds(interval, apart)}
             rows.append(row)
     return rows
+
+
+def _bounds(interval: Interval | None, values: np.ndarray) -> dict[str, float]:
+    """Of an interval; values that are all the same (all at the ceiling, say) have none, and are their own bounds."""
+    if interval is None:
+        return {"low": float(values[0]), "high": float(values[0])}
+    return {"low": interval.low, "high": interval.high}
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:

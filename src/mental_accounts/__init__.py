@@ -34,7 +34,7 @@ from mental_accounts.accounts import (
 from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig
 from mental_accounts.policy import DecisionTransformer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 __all__ = [
     "EWA",
