@@ -181,10 +181,10 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
     """The rows as a table."""
     lines = ["| task | policy | mean return [95%] | compared with bc [95%] |", "|---|---|---:|---:|"]
     for row in rows:
-        spread = f" [{row['low']:.0f}, {row['high']:.0f}]" if "low" in row else ""
+        spread = f" [{row['low']:.1f}, {row['high']:.1f}]" if "low" in row else ""
         apart = row.get("against bc")
-        text = "" if apart is None else f"{apart['mean']:+.0f} [{apart['low']:+.0f}, {apart['high']:+.0f}]"
-        lines.append(f"| {row['task']} | {row['method']} | {row['mean']:.0f}{spread} | {text} |")
+        text = "" if apart is None else f"{apart['mean']:+.1f} [{apart['low']:+.1f}, {apart['high']:+.1f}]"
+        lines.append(f"| {row['task']} | {row['method']} | {row['mean']:.1f}{spread} | {text} |")
     return re.sub(r"(?<![\w-])-(?=[\d.])", "−", "\n".join(lines))
 
 

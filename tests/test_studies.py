@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 import torch
 
+NUMBER = r"-?\d+(?:\.\d+)?"
 ROOT = Path(__file__).parents[1]
 
 
@@ -57,7 +58,7 @@ def test_the_table_of_small_data_is_paired_by_data_seed() -> None:
     assert bc["mean"] == pytest.approx(-175.0)
     assert odt["against bc"]["mean"] == pytest.approx(40.0)
     assert odt["against bc"]["low"] == pytest.approx(40.0)  # every pair differs by as much
-    assert "| pendulum | odt | −135 [" in small_data.markdown([data, bc, odt])
+    assert "| pendulum | odt | −135.0 [" in small_data.markdown([data, bc, odt])
 
 
 @pytest.mark.parametrize(("name", "folder"), [("learner", "learner"), ("small_data", "small-data")])
@@ -70,10 +71,10 @@ def test_the_results_say_what_the_runs_say(name: str, folder: str) -> None:
     rows = plain(made).splitlines()[2:]
     assert len(rows) > 7
     for row in rows:
-        found = re.search(r"-?\d+ \[-?\d+, -?\d+\]", row)
+        found = re.search(rf"{NUMBER} \[{NUMBER}, {NUMBER}\]", row)
         assert found is not None, row
         assert found[0] in text, row
-        for difference in re.findall(r"[+-]\d+ \[[+-]\d+, [+-]\d+\]", row):
+        for difference in re.findall(rf"[+-]{NUMBER} \[[+-]{NUMBER}, [+-]{NUMBER}\]", row):
             assert difference in text, row
 
 

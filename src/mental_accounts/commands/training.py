@@ -1,6 +1,7 @@
 """train, resume, evaluate."""
 
 import json
+import math
 import shutil
 import signal
 import sys
@@ -17,10 +18,12 @@ from mental_accounts.commands.program import command
 from mental_accounts.config import Method, TrainConfig
 from mental_accounts.data.asked import is_far_outside
 from mental_accounts.learning.evaluation import check_video, evaluate_policy, film, read_subject
+from mental_accounts.learning.footprint import check_episodes
 from mental_accounts.learning.loggers import Tracker
 from mental_accounts.learning.memory import keep_freed_memory
 from mental_accounts.learning.run_folder import RunError, RunFolder, read_config_file
 from mental_accounts.learning.signals import InterruptedRunError
+from mental_accounts.learning.stepping import BrokenEnvironmentError
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.learning.view import make_view
 from mental_accounts.presets import PRESETS, PresetName
@@ -59,7 +62,7 @@ class Train:
         folder.write_config(settings, ["mental-accounts", *sys.argv[1:]])
         try:
             return _train(folder, settings, self.tracker)
-        except (ValueError, OSError, ImportError, RunError):
+        except Exception:
             if is_new and not folder.has_begun:  # what was asked for cannot be: leave nothing behind
                 shutil.rmtree(folder.path, ignore_errors=True)
             raise
@@ -108,6 +111,7 @@ class Evaluate:
         if self.video is not None:
             check_video(self.video)
         subject = read_subject(self.subject, self.env_id, self.target_return, self.device)
+        check_episodes(subject.policy.config, self.episodes, "--episodes")
         view = make_view(Console(stderr=True))
         if self.target_return is not None:
             _note_far_target(self.target_return, self.subject)
@@ -130,7 +134,7 @@ class Evaluate:
 def _note_far_target(asked: float, path: Path) -> None:
     """Say so where a return is asked for that is far from all that the run's data had."""
     folder = RunFolder(path)
-    if folder.is_run and folder.is_finished:
+    if math.isfinite(asked) and folder.is_run and folder.is_finished:
         data = folder.read_summary()["data"]
         returns = torch.tensor([data["return_min"], data["return_max"]])
         if is_far_outside(asked, returns):
@@ -175,6 +179,13 @@ def _train(folder: RunFolder, settings: TrainConfig, tracker: Tracker) -> int:
         what = stop if isinstance(stop, InterruptedRunError) else "stopped at once, without another checkpoint"
         print(f"{what}; go on with: {command(['resume', str(folder.path)])}", file=sys.stderr)
         return 128 + number
+    except (OSError, BrokenEnvironmentError) as error:
+        if not folder.has_begun:
+            raise
+        words = f"{error}; once that is mended, go on with: {command(['resume', str(folder.path)])}"
+        if isinstance(error, OSError):
+            raise OSError(words) from error
+        raise BrokenEnvironmentError(words, error.place) from error
     summary = folder.read_summary()
     if summary["last_return"] is not None:
         score = summary["normalised_score"]

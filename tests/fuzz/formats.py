@@ -1,0 +1,147 @@
+"""Every format that we read from strangers: a good file of it, how it is damaged, and the command that reads it."""
+
+import contextlib
+import pickle
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from mental_accounts.cli import BAD_INPUT
+from mental_accounts.config import ActionSpec, ModelConfig, PolicyConfig, TrainConfig
+from mental_accounts.data.tasks import imported_path
+from mental_accounts.evidence.runs import read_study
+from mental_accounts.learning.run_folder import RunFolder
+from mental_accounts.learning.trainer import Trainer
+from mental_accounts.policy import DecisionTransformer
+from tests.data.reference import episodes
+from tests.data.writers import d4rl_arrays, pickled_paths, write_hdf5, write_pickle
+from tests.evidence.studies import write_study
+from tests.fuzz.mutations import mutated_bytes, mutated_json
+from tests.learning.conftest import aim_data
+from tests.learning.tiny_env import ENV_ID
+
+Mutation = Callable[[bytes, random.Random], bytes]
+TINY = TrainConfig(
+    task="imported/aim", method="odt", device="cpu", precision="float32", optimizer="adamw",
+    model=ModelConfig(hidden=8, layers=1, heads=1, context_length=3), batch_size=4, warmup_updates=1,
+    pretrain_iterations=2, updates_per_pretrain_iteration=1, online_iterations=1, updates_per_iteration=1,
+    eval_every=1, eval_episodes=1, env_workers=0,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Format:
+    """One kind of file. `make` writes a folder of good files and names the one to damage, relative to the folder."""
+
+    make: Callable[[Path], str]
+    mutate: Mutation
+    command: Callable[[Path], list[str] | None]
+    """What reads it, by the folder: the arguments of a command; or it is read right here, and None."""
+
+
+def _hdf5(folder: Path) -> str:
+    write_hdf5(folder / "data.hdf5", d4rl_arrays(episodes(4, longest=9)))
+    return "data.hdf5"
+
+
+def _pickle(protocol: int) -> Callable[[Path], str]:
+    def make(folder: Path) -> str:
+        write_pickle(folder / "data.pkl", pickled_paths(episodes(4, longest=9)), protocol)
+        return "data.pkl"
+
+    return make
+
+
+def _store(folder: Path) -> str:
+    aim_data(4).save(folder / "cache" / "imported" / "own.safetensors")
+    return "cache/imported/own.safetensors"
+
+
+def _policy(name: str) -> Callable[[Path], str]:
+    def make(folder: Path) -> str:
+        torch.manual_seed(0)
+        box = ActionSpec("box", 1, (-1.0,), (1.0,))
+        config = PolicyConfig(state_dim=1, action=box, hidden=8, layers=1, heads=1, context_length=3, max_timestep=5)
+        DecisionTransformer(config).save(folder / "policy")
+        return f"policy/{name}" if name else f"policy/{next((folder / 'policy').glob('weights-*')).name}"
+
+    return make
+
+
+def _run(name: str, *, finished: bool) -> Callable[[Path], str]:
+    """A file of a run; of one that is stopped halfway, to be resumed, or of a finished one, to be evaluated."""
+
+    def make(folder: Path) -> str:
+        aim_data(4).save(imported_path("aim"))
+        config = TINY if finished else replace(TINY, pretrain_iterations=3)
+        run = RunFolder(folder / "run")
+        run.path.mkdir()
+        run.write_config(config, ["test"])
+        trainer = Trainer(config, run)
+        trainer.run()
+        if not finished:  # as if it had been killed before its end
+            (run.path / "summary.json").unlink()
+        found = sorted((folder / "run").glob(name))
+        return str(found[-1].relative_to(folder))
+
+    return make
+
+
+def _study(name: str) -> Callable[[Path], str]:
+    def make(folder: Path) -> str:
+        write_study(folder / "study", lambda *key: 1000.0, seeds=2)
+        return str(sorted((folder / "study").glob(name))[-1].relative_to(folder))
+
+    return make
+
+
+def _read_study(folder: Path) -> None:
+    """What `report` reads; drawing its figures would take a second each time."""
+    with contextlib.suppress(*BAD_INPUT):
+        read_study(folder / "study")
+
+
+def imported(file: str) -> Callable[[Path], list[str]]:
+    return lambda folder: ["data", "import", str(folder / file), "--name", "mutant"]
+
+
+def evaluated(folder: Path) -> list[str]:
+    return ["evaluate", str(folder / "policy"), "--env-id", ENV_ID, "--target-return", "5", "--episodes", "1"]
+
+
+def played(folder: Path) -> list[str]:
+    return ["evaluate", str(folder / "run"), "--episodes", "1"]
+
+
+def resumed(folder: Path) -> list[str]:
+    return ["resume", str(folder / "run")]
+
+
+FORMATS = {
+    "hdf5": Format(_hdf5, mutated_bytes, imported("data.hdf5")),
+    "pickle 2": Format(_pickle(2), mutated_bytes, imported("data.pkl")),
+    "pickle 4": Format(_pickle(4), mutated_bytes, imported("data.pkl")),
+    "pickle 5": Format(_pickle(pickle.HIGHEST_PROTOCOL), mutated_bytes, imported("data.pkl")),
+    "trajectories": Format(_store, mutated_bytes, lambda folder: ["data", "info", "imported/own"]),
+    "policy.json": Format(_policy("policy.json"), mutated_json, evaluated),
+    "weights": Format(_policy(""), mutated_bytes, evaluated),
+    "config.json": Format(_run("config.json", finished=True), mutated_json, played),
+    "task.json": Format(_run("task.json", finished=True), mutated_json, played),
+    "metrics.jsonl": Format(_run("metrics.jsonl", finished=False), mutated_json, resumed),
+    "checkpoint, state": Format(_run("checkpoint/*/state.json", finished=False), mutated_json, resumed),
+    "study.json": Format(_study("study.json"), mutated_json, _read_study),
+    "metrics of a study": Format(_study("runs/*/*/*/metrics.jsonl"), mutated_json, _read_study),
+    "summary of a study": Format(_study("runs/*/*/*/summary.json"), mutated_json, _read_study),
+    "checkpoint, tensors": Format(_run("checkpoint/*/*.safetensors", finished=False), mutated_bytes, resumed),
+}
+
+
+def good_folder(name: str, folder: Path) -> Path:
+    """Good files of a format in a new folder, and the one to damage."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder / FORMATS[name].make(folder)

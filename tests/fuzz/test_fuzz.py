@@ -1,0 +1,42 @@
+"""Files from strangers: whatever is in them, a command ends with exit code 0 or 2 and a few lines, and nothing else.
+
+MENTAL_ACCOUNTS_FUZZ=1000 pytest tests/fuzz      # so many damaged files of each format, instead of a few
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.formats import FORMATS
+
+CASES = int(os.environ.get("MENTAL_ACCOUNTS_FUZZ", "0"))
+SLOW = {
+    "policy.json",
+    "weights",
+    "config.json",
+    "task.json",
+    "metrics.jsonl",
+    "checkpoint, state",
+    "checkpoint, tensors",
+}
+"""These are read by commands that play or train a little where the damage does no harm."""
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_damaged_files_are_read_or_refused(name: str, tmp_path: Path) -> None:
+    count = CASES or (15 if name in SLOW else 40)
+    environment = {**os.environ, "MENTAL_ACCOUNTS_CACHE": str(tmp_path / "case" / "cache"), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.fuzz.worker", name, str(tmp_path), "0", str(count)]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, f"the process ended in {lines[-1:]}: {done.stderr[-2000:]}"
+    cases = [json.loads(line) for line in lines if line.startswith("{")]
+    assert len(cases) == count
+    broken = [case for case in cases if case["broken"]]
+    print(f"{name}: {count} files, {sum(case['code'] == 2 for case in cases)} refused, {len(broken)} broke the rule")
+    assert not broken, f"{len(broken)} of {count}, the first: {broken[:5]}"
