@@ -2,6 +2,7 @@
 
     python studies/small_data.py --out results/small-data      # all tasks, ten data seeds: 40 minutes on two cores
     python studies/small_data.py --tasks pendulum --seeds 2    # a first look
+    python studies/small_data.py --parts --seeds 3             # odt with one part of the default changed
 
 Three environments, each with 100 episodes of a policy that is written down below. Every data seed has data of its own,
 and all methods learn from the same: preset quick, hidden 64, 600 updates, no online phase. Reported are the mean return
@@ -122,12 +123,29 @@ def settings(name: str, method: Method, seed: int, updates: int, eval_episodes: 
     )
 
 
-def run(name: str, method: Method, seed: int, updates: int, eval_episodes: int) -> dict[str, Any]:
+def with_model(**changes: Any) -> Callable[[TrainConfig], TrainConfig]:
+    """The same run with another network."""
+    return lambda config: replace(config, model=replace(config.model, **changes))
+
+
+PARTS: dict[str, Callable[[TrainConfig], TrainConfig]] = {
+    "as it is": lambda config: config,
+    "ODT's likelihood (squashed)": with_model(likelihood="squashed"),
+    "dropout 0.1": with_model(dropout=0.1),
+    "a timestep embedding": with_model(timestep_embedding=True),
+    "LAMB instead of AdamW": lambda config: replace(config, optimizer="lamb"),
+}
+"""odt on the pendulum with one part of the default changed."""
+
+
+def run(
+    name: str, method: Method, seed: int, updates: int, eval_episodes: int, part: str = "as it is"
+) -> dict[str, Any]:
     """Train, and say how it ended. The data are kept in the cache; the run is not kept."""
     import torch
 
     torch.set_num_threads(1)
-    config = settings(name, method, seed, updates, eval_episodes)
+    config = PARTS[part](settings(name, method, seed, updates, eval_episodes))
     with tempfile.TemporaryDirectory() as folder:
         run_folder = RunFolder(Path(folder) / "run")
         run_folder.path.mkdir()
@@ -137,6 +155,7 @@ def run(name: str, method: Method, seed: int, updates: int, eval_episodes: int) 
     return {
         "task": name,
         "method": method,
+        "part": part,
         "seed": seed,
         "return": summary["last_return"],
         "nll": lines[-1]["training/nll"],
@@ -188,6 +207,15 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
     return re.sub(r"(?<![\w-])-(?=[\d.])", "−", "\n".join(lines))
 
 
+def parts_table(runs: Sequence[dict[str, Any]]) -> str:
+    """The returns of each part, by data seed."""
+    lines = ["| odt on the pendulum | mean return | by data seed |", "|---|---:|---|"]
+    for part in dict.fromkeys(run["part"] for run in runs):
+        found = [run["return"] for run in runs if run["part"] == part]
+        lines.append(f"| {part} | {np.mean(found):.0f} | {', '.join(f'{value:.0f}' for value in found)} |")
+    return "\n".join(lines).replace("| -", "| −").replace(" -", " −")
+
+
 def main() -> None:
     """Make the data, run, print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -197,15 +225,21 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=600)
     parser.add_argument("--eval-episodes", type=int, default=50)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
+    parser.add_argument("--parts", action="store_true", help="odt on the pendulum, one part of the default changed")
     parser.add_argument("--out", type=Path, help="a folder for runs.json and README.md")
     chosen = parser.parse_args()
-    for name in chosen.tasks:
+    for name in ["pendulum"] if chosen.parts else chosen.tasks:
         for seed in range(chosen.seeds):
             make_data(name, seed).save(imported_path(f"{name}-{seed}"))
-    jobs = [(name, method, seed) for name in chosen.tasks for seed in range(chosen.seeds) for method in chosen.methods]
+    seeds, sizes = range(chosen.seeds), (chosen.updates, chosen.eval_episodes)
+    jobs = [
+        (name, method, seed, *sizes, "as it is") for name in chosen.tasks for seed in seeds for method in chosen.methods
+    ]
+    if chosen.parts:
+        jobs = [("pendulum", "odt", seed, *sizes, part) for part in PARTS for seed in seeds]
     runs: list[dict[str, Any]] = []
     with ProcessPoolExecutor(chosen.workers) as pool:
-        futures = [pool.submit(run, *job, chosen.updates, chosen.eval_episodes) for job in jobs]
+        futures = [pool.submit(run, *job) for job in jobs]
         for future in futures:
             runs.append(future.result())
             print(json.dumps(runs[-1]), flush=True)
@@ -213,7 +247,7 @@ def main() -> None:
                 chosen.out.mkdir(parents=True, exist_ok=True)
                 facts = {"command": sys.argv, "config": asdict(settings("NAME", "odt", 0, chosen.updates, 50))}
                 (chosen.out / "runs.json").write_text(json.dumps({**facts, **surroundings(), "runs": runs}, indent=1))
-    print(markdown(table(runs)))
+    print(parts_table(runs) if chosen.parts else markdown(table(runs)))
 
 
 if __name__ == "__main__":

@@ -12,11 +12,12 @@ import mental_accounts
 SOURCE = Path(mental_accounts.__file__).parent
 
 # Data flow one way, and so do imports. A room may always import itself.
-SHARED = {"accounts", "config", "fields", "files", "old_configs", "spaces"}
+SHARED = {"accounts", "config", "fields", "files", "machine", "old_configs", "spaces"}
 ALLOWED = {
     "accounts": set(),
     "fields": set(),
     "files": set(),
+    "machine": set(),
     "old_configs": set(),
     "config": {"accounts", "fields"},
     "presets": {"config"},

@@ -14,7 +14,9 @@ from mental_accounts.commands.comparing import Compare, ReportCommand, Reproduce
 from mental_accounts.commands.data import Data
 from mental_accounts.commands.exporting import Export
 from mental_accounts.commands.inspecting import Inspect
+from mental_accounts.commands.program import one_line
 from mental_accounts.commands.training import Evaluate, Resume, Train, starting_point
+from mental_accounts.data.workers import find_own_modules
 from mental_accounts.learning.checkpoint import CheckpointError
 from mental_accounts.learning.run_folder import RunError
 from mental_accounts.learning.signals import StopSignal
@@ -55,9 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     or training diverged; 3 if some runs of a comparison failed; 130 or 143 if it was interrupted.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if "" not in sys.path and os.getcwd() not in sys.path:  # for --env-id my_module:My-v0, as with python -m
-        sys.path.append(os.getcwd())
+    find_own_modules()
     try:
+        check_given(given)
         # The defaults of `train` are those of the preset (or config.json) that was named.
         train = Annotated[Train, tyro.conf.subcommand("train", default=starting_point(given))]
         command = tyro.cli(train | Other, prog="mental-accounts", args=given)
@@ -71,5 +73,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 128 + (stop.signal_number if isinstance(stop, StopSignal) else signal.SIGINT)
     except (*FAILED, *BAD_INPUT) as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"error: {one_line(str(error))}", file=sys.stderr)
         return 1 if isinstance(error, FAILED) else 2
+
+
+def check_given(given: Sequence[str]) -> None:
+    """Refuse a flag with nothing behind it: an empty name of a folder would be the current one."""
+    for place, text in enumerate(given):
+        flag, attached, value = text.partition("=")
+        if not text or (attached and not value and flag.startswith("--")):
+            name = flag or next((word for word in reversed(given[:place]) if word.startswith("--")), "an argument")
+            raise RunError(f"{name} is given nothing; say what is meant, or leave it out")

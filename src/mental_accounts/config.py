@@ -2,15 +2,17 @@
 
 import math
 import numbers
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
 from mental_accounts.accounts.checks import check_count, check_number, check_positive
-from mental_accounts.fields import check_choice, config_from_dict, settle_types
+from mental_accounts.fields import check_choice, config_from_dict, settle_types, shown
 
 Method = Literal["bc", "dt", "odt", "ewa-vq-odt"]
 Likelihood = Literal["clipped", "squashed"]
+MOST = 2**53
+"""Whole numbers beyond it are no floats any more."""
 CodebookKind = Literal["grid", "algorithm2", "product", "hierarchical", "kmeans"]
 
 
@@ -34,6 +36,8 @@ class ActionSpec:
         check_count("action.size", self.size, 1)
         if isinstance(self.start, bool) or not isinstance(self.start, numbers.Integral):
             raise TypeError(f"action.start must be a whole number, got {self.start!r}")
+        if not -MOST <= self.start <= MOST:
+            raise ValueError(f"action.start must be within ±2**53, got {shown(self.start)}")
         if self.kind == "box":
             if len(self.low) != self.size or len(self.high) != self.size:
                 raise ValueError(
@@ -93,7 +97,8 @@ class AccountsConfig:
     """trajectory: balances last the whole episode. window: of the last context_length steps alone, at zero before them
     (the authors' code)."""
     window_steps: int | None = None
-    """Steps that accounts of scope `window` reach back while acting; None: context_length, as in training."""
+    """Steps that accounts of scope `window` reach back while acting, between those that are seen and context_length;
+    None: context_length, as in training. 0: those that are seen."""
     read: Literal["then", "now"] = "then"
     """then: a column shows the balance right after its action (Eq. 10). now: the balance at the row's own time."""
     normalised: bool = False
@@ -116,6 +121,8 @@ class AccountsConfig:
             check_choice(self, name)
         for name, least in (("bins", 2), ("groups", 1), ("coarse_bins", 2), ("soft_codes", 1), ("state_codes", 1)):
             check_count(name, getattr(self, name), least)
+            if getattr(self, name) > MOST:
+                raise ValueError(f"{name} must be at most 2**53, got {shown(getattr(self, name))}")
         check_positive("soft_width", self.soft_width)
         if self.codebook == "hierarchical" and self.coarse_bins >= self.bins:
             raise ValueError(f"coarse_bins must be below bins = {self.bins}, got {self.coarse_bins}")
@@ -129,7 +136,7 @@ class AccountsConfig:
         if self.beta_per == "token" and not self.beta_learned:
             raise ValueError("beta_per 'token' is a learned map of the token; set beta_learned too")
         if self.window_steps is not None:
-            check_count("window_steps", self.window_steps, 1)
+            check_count("window_steps", self.window_steps, 0)
         if self.num_codes is not None:
             check_count("num_codes", self.num_codes, 1)
         elif self.codebook in ("algorithm2", "kmeans"):
@@ -150,16 +157,19 @@ _ACCOUNT_CHOICES = (
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The network: the same for dt, odt and ewa-vq-odt. Fields that are None follow the task."""
+    """The network: one transformer for dt, odt and ewa-vq-odt; of bc only `hidden` and `inner` are asked for.
+
+    Fields that are None follow the task.
+    """
 
     hidden: int = 512
-    """Width of a token (bc: of both hidden layers)."""
+    """Width of a token."""
     layers: int = 4
     """Transformer blocks."""
     heads: int = 4
     """Attention heads per block."""
     inner: int | None = None
-    """Width inside the MLP of a block; None: 4 × hidden."""
+    """Width inside the MLP of a block, and of both layers of bc; None: 4 × hidden."""
     dropout: float = 0.1
     """Dropout of embeddings, attention weights and residual branches while training."""
     context_length: int = 20
@@ -194,6 +204,8 @@ class ModelConfig:
         settle_types(self)
         for name in ("hidden", "layers", "heads", "context_length", "max_timestep"):
             object.__setattr__(self, name, check_count(name, getattr(self, name), 1))
+        if self.max_timestep > MOST:
+            raise ValueError(f"max_timestep must be at most 2**53, got {shown(self.max_timestep)}")
         if self.inner is not None:
             check_count("inner", self.inner, 1)
         if self.hidden % self.heads:
@@ -205,7 +217,7 @@ class ModelConfig:
         if self.return_scale is not None:
             check_positive("return_scale", self.return_scale)
         if self.return_range is not None:
-            _check_range("return_range", self.return_range)
+            object.__setattr__(self, "return_range", _checked_range("return_range", self.return_range))
         if self.eval_context_length is not None:
             check_count("eval_context_length", self.eval_context_length, 1)
             if self.eval_context_length > self.context_length:
@@ -237,6 +249,11 @@ class PolicyConfig(ModelConfig):
         check_count("state_dim", self.state_dim, 1)
         super().__post_init__()
         _check_reward_input(self.method, self)
+        if self.accounts.window_steps and not self.acting_context <= self.accounts.window_steps <= self.context_length:
+            raise ValueError(
+                f"accounts.window_steps must be 0, or from the {self.acting_context} steps that are seen while acting "
+                f"to context_length = {self.context_length}, got {self.accounts.window_steps}"
+            )
 
     @property
     def has_accounts(self) -> bool:
@@ -275,8 +292,9 @@ class PolicyConfig(ModelConfig):
 
     @property
     def account_window(self) -> int:
-        """Steps that accounts of scope `window` reach back while acting, at least those that are seen."""
-        return max(self.accounts.window_steps or self.context_length, self.acting_context)
+        """Steps that accounts of scope `window` reach back while acting."""
+        steps = self.accounts.window_steps
+        return self.context_length if steps is None else steps or self.acting_context
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -425,10 +443,12 @@ def _check_reward_input(method: Method, model: ModelConfig) -> None:
         raise ValueError("method bc reads the state alone; set reward_input to 'none', or method to dt")
 
 
-def _check_range(name: str, bounds: tuple[float, ...]) -> None:
-    """Refuse bounds that are not two finite numbers in order."""
-    if len(bounds) != 2 or not all(math.isfinite(bound) for bound in bounds) or bounds[0] > bounds[1]:
+def _checked_range(name: str, bounds: Sequence[float]) -> tuple[float, float]:
+    """Two finite numbers in order, as plain ones; anything else is refused."""
+    numbers_ = [bound for bound in bounds if isinstance(bound, numbers.Real) and math.isfinite(bound)]
+    if len(bounds) != 2 or len(numbers_) != 2 or bounds[0] > bounds[1]:
         raise ValueError(f"{name} must be two finite numbers, the lower first, got {tuple(bounds)}")
+    return float(bounds[0]), float(bounds[1])
 
 
 _LEAST = {

@@ -1,11 +1,14 @@
-"""Configurations of plain values, and the types of their fields; for frozen dataclasses."""
+"""Plain values, as JSON has them, and the types of their fields: configurations as dataclasses, and plain tables."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 Config = TypeVar("Config")
+SHOWN = 80
+"""Characters of a value that an error shows."""
 
 
 def config_from_dict(cls: type[Config], values: Mapping[str, Any], path: str = "") -> Config:
@@ -16,7 +19,8 @@ def config_from_dict(cls: type[Config], values: Mapping[str, Any], path: str = "
     known = {item.name for item in fields(cls)}
     unknown = sorted(set(values) - known)
     if unknown:
-        raise ValueError(f"{cls.__name__} has no field {path}{unknown[0]}; it has {', '.join(sorted(known))}")
+        name = f"{path}{unknown[0]}"[:SHOWN]
+        raise ValueError(f"{cls.__name__} has no field {name}; it has {', '.join(sorted(known))}")
     hints = get_type_hints(cls)
     arguments = {name: _typed(hints[name], value, f"{path}{name}") for name, value in values.items()}
     try:
@@ -33,17 +37,74 @@ def _typed(hint: Any, value: Any, path: str) -> Any:
         if value is None and NoneType in get_args(hint):
             return None
         return _typed(next(part for part in get_args(hint) if part is not NoneType), value, path)
-    if get_origin(hint) is tuple:
+    if get_origin(hint) in (tuple, list):
         if not isinstance(value, (list, tuple)):
-            raise TypeError(f"{path} must be a list, got {value!r}")
-        return tuple(_typed(get_args(hint)[0], item, path) for item in value)
+            raise TypeError(f"{path} must be a list, got {shown(value)}")
+        items = [_typed(get_args(hint)[0], item, path) for item in value]
+        return tuple(items) if get_origin(hint) is tuple else items
+    if get_origin(hint) is dict:
+        if not isinstance(value, Mapping):
+            raise TypeError(f"{path} must be a table of fields, got {shown(value)}")
+        return {key: _typed(get_args(hint)[1], item, f"{path}.{key}") for key, item in value.items()}
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ValueError(f"{path} must be a number that a float can hold, got {shown(value)}") from None
     if get_origin(hint) is not Literal and (
         not isinstance(value, hint) or (isinstance(value, bool) and hint is not bool)
     ):
-        raise TypeError(f"{path} must be {hint.__name__}, got {value!r}")
+        raise TypeError(f"{path} must be {hint.__name__}, got {shown(value)}")
     return value
+
+
+def shown(value: object) -> str:
+    """A value for an error, short enough to read."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of more digits than Python cares to write
+        return "a number of thousands of digits"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _are_texts(value: object) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and all(isinstance(text, str) for text in value)
+
+
+KINDS: dict[str, Callable[[object], bool]] = {
+    "a finite number": _is_number,
+    "a number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    "a whole number": _is_count,
+    "text": lambda value: isinstance(value, str),
+    "an object": lambda value: isinstance(value, Mapping),
+    "a list": lambda value: isinstance(value, list),
+    "a list of texts": _are_texts,
+}
+"""What a field of a plain table can be asked to hold; with ` or null` behind it, None as well."""
+
+
+def check_fields(table: object, kinds: Mapping[str, str], where: str) -> dict[str, Any]:
+    """Refuse a table of plain values that lacks one of these fields, or has something else in it; the table.
+
+    kinds: a word of KINDS by name. `where` names the table in errors, as `run/task.json`.
+    """
+    if not isinstance(table, dict):
+        raise ValueError(f"{where} cannot be read: it holds no JSON object")
+    for name, kind in kinds.items():
+        if name not in table:
+            raise ValueError(f"{where} cannot be read: {name} is missing")
+        value = table[name]
+        if not (value is None and kind.endswith(" or null")) and not KINDS[kind.removesuffix(" or null")](value):
+            raise ValueError(f"{where} cannot be read: {name} must be {kind}, got {shown(value)}")
+    return table
 
 
 def settle_types(config: object) -> None:
@@ -56,11 +117,11 @@ def settle_types(config: object) -> None:
                 object.__setattr__(config, name, config_from_dict(hint, value, f"{name}."))
             elif not isinstance(value, allowed):
                 wanted = " or ".join(part.__name__ for part in allowed)
-                raise TypeError(f"{name} must be {wanted}, got {value!r} ({type(value).__name__})")
+                raise TypeError(f"{name} must be {wanted}, got {shown(value)} ({type(value).__name__})")
 
 
 def check_choice(config: object, name: str) -> None:
     """Refuse a value that the field's Literal does not list."""
     allowed = get_args(get_type_hints(type(config))[name])
     if getattr(config, name) not in allowed:
-        raise ValueError(f"{name} must be one of {list(allowed)}, got {getattr(config, name)!r}")
+        raise ValueError(f"{name} must be one of {list(allowed)}, got {shown(getattr(config, name))}")

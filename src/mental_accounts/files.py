@@ -1,13 +1,26 @@
-"""Files that appear whole or not at all: written under a temporary name, flushed to the disk, renamed."""
+"""Files that appear whole or not at all: written under a temporary name, flushed to the disk, renamed.
+
+And JSON, which may come from strangers: read within bounds, and refused in one line.
+"""
 
 import contextlib
+import errno
+import json
 import os
 import re
 import secrets
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+LARGEST = 2**26
+"""Bytes of a JSON file; ours have some thousand."""
+DEEPEST = 50
+"""Levels of lists and objects within each other; ours have four."""
+LONGEST_NUMBER = 300
+"""Digits of a whole number: any of them is a float, too."""
 ABANDONED_SECONDS = 24 * 3600
 """Temporary files older than this belong to nobody."""
 
@@ -26,6 +39,8 @@ def whole_file(path: Path) -> Iterator[Path]:
         with temporary.open("r+b") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        raise named(error, path) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -34,6 +49,87 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Write one file, replacing what was there at the last moment."""
     with whole_file(path) as temporary:
         temporary.write_bytes(data)
+
+
+def named(error: OSError, path: Path) -> OSError:
+    """A full or failing disk with the file that could not be written; any other error as it is."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return OSError(f"{path} could not be written: {error.strerror}; make room there first")
+    if error.errno in (errno.EIO, errno.EROFS, errno.EFBIG):
+        return OSError(f"{path} could not be written: {error.strerror}")
+    return error
+
+
+def read_text(path: Path, most: int = LARGEST) -> str:
+    """The text of a plain file of at most so many bytes."""
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing")
+    if not path.is_file():
+        raise ValueError(f"{path} cannot be read: it is {'a folder' if path.is_dir() else 'no plain file'}")
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"{path} cannot be read: it has more than {most / 2**20:.0f} MiB")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} cannot be read: byte {error.start} is no UTF-8") from None
+
+
+def read_json(path: Path, most: int = LARGEST) -> Any:
+    """What a JSON file holds, or a ValueError of one line that names the file."""
+    return parse_json(read_text(path, most), str(path))
+
+
+def parse_json(text: str, where: str) -> Any:
+    """What JSON says, or a ValueError of one line: also for what is too deep, too long, or said twice.
+
+    NaN and Infinity are numbers here as they are for Python, which wrote them: whoever needs a finite one checks.
+    """
+    try:
+        if not text.strip():
+            raise ValueError("it is empty")
+        found = json.loads(text, object_pairs_hook=_fields_once, parse_int=_whole_number)
+        _check_depth(found)
+    except RecursionError:
+        raise ValueError(f"{where} cannot be read: {_TOO_DEEP}") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{where} cannot be read: {error}, it is not JSON") from None
+    except ValueError as error:
+        raise ValueError(f"{where} cannot be read: {error}") from None
+    return found
+
+
+_TOO_DEEP = f"lists and objects lie more than {DEEPEST} deep in each other"
+
+
+def _fields_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        [(twice, _)] = Counter(name for name, _ in pairs).most_common(1)
+        raise ValueError(f"the field {twice[:80]!r} is there twice")
+    return found
+
+
+def _whole_number(text: str) -> int:
+    if len(text) > LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(text)} digits, {text[:20]}..., cannot be meant")
+    return int(text)
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(DEEPEST + 1):
+        within: list[Any] = []
+        for item in level:
+            if isinstance(item, dict):
+                within += item.values()
+            elif isinstance(item, list):
+                within += item
+        if not within:
+            return
+        level = within
+    raise ValueError(_TOO_DEEP)
 
 
 def slug(text: str) -> str:

@@ -3,19 +3,20 @@
 from collections.abc import Mapping
 from typing import Any
 
+ALWAYS_WRITTEN = {"hidden", "layers", "dropout", "max_timestep", "order_embedding", "gamma", "accounts"}
+"""Fields of a network that version 0.1 wrote without exception."""
+
 
 def fill_in_model(values: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a network, with those that version 0.1 did not know as it had them.
 
-    It wrote every field it knew, `gamma` among them, and none called `likelihood`. Files of later versions, and those
-    written by hand that leave both out, are taken as they are.
+    It wrote every field it knew, and none called `likelihood`. Files of later versions, and those written by hand that
+    leave out some of the rest too, are taken as they are.
     """
     filled = dict(values)
-    if "gamma" not in filled or "likelihood" in filled:
+    if not ALWAYS_WRITTEN <= set(filled) or "likelihood" in filled:
         return filled
     filled["likelihood"] = "squashed"
-    accounts = filled.get("accounts")
-    if isinstance(accounts, Mapping) and accounts.get("account_scope") == "window":
-        seen = filled.get("eval_context_length") or filled.get("context_length")
-        filled["accounts"] = {"window_steps": seen, **accounts}
+    if isinstance(filled["accounts"], Mapping):
+        filled["accounts"] = {"window_steps": 0, **filled["accounts"]}  # as many as are seen
     return filled

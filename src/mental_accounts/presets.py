@@ -69,5 +69,5 @@ PRESETS: dict[PresetName, TrainConfig] = {
     ),
 }
 """Starting points. quick: small, the first command's. paper: the paper's quick-run protocol. odt: ODT's full protocol.
-converged: a budget and a learning rate at which the policy really converges. hidden: for tasks with a hidden context,
+converged: a longer budget and a higher learning rate than paper's. hidden: for tasks with a hidden context,
 offline; the policy reads its ledger, and there is no bias (docs/hidden.md says why)."""

@@ -12,6 +12,9 @@ from mental_accounts.config import ActionSpec
 if TYPE_CHECKING:
     import gymnasium
 
+MOST_DIMENSIONS = 10**6
+"""Of a box of actions: their bounds are kept one by one."""
+
 
 def state_dim_of(space: "gymnasium.Space[Any]") -> int:
     """The size of a flat Box observation; anything else is refused with what to do about it."""
@@ -40,6 +43,8 @@ def action_spec_of(space: "gymnasium.Space[Any]") -> ActionSpec:
         raise ValueError(f"action_space must be Box or Discrete, got {space}")
     if len(space.shape) != 1 or not np.issubdtype(space.dtype, np.floating):
         raise ValueError(f"action_space must be a flat Box of floats (n,), got {space.dtype} {space.shape}")
+    if space.shape[0] > MOST_DIMENSIONS:
+        raise ValueError(f"action_space must have at most {MOST_DIMENSIONS:,} dimensions, got {space.shape[0]:,}")
     if not space.is_bounded():
         raise ValueError(
             f"action_space must be bounded on both sides, got low={space.low}, high={space.high}; "

@@ -443,7 +443,7 @@ def test_a_return_far_outside_of_the_data_is_noted_with_their_range(aim: TrainCo
     assert notes(short, tmp_path / "usual") == []
     asked = prepare(short).data.returns
     (said,) = notes(replace(short, target_return=1e6), tmp_path / "far")
-    assert said.startswith("note: --target-return asks for 1e+06, far outside of the data, whose returns are")
+    assert said.startswith("note: --target-return asks for 1e+06, far outside the data, whose returns are")
     assert f"{float(asked.min()):.4g} to {float(asked.max()):.4g}" in said
     assert notes(replace(short, exploration_return=float(asked.max()) + 0.1), tmp_path / "near") == []
     with pytest.raises(ValueError, match="target_return must be"):
@@ -536,11 +536,10 @@ def test_configurations_of_version_0_1_mean_what_they_meant(tmp_path: Path) -> N
     for name in ("likelihood", "reward_input", "return_range"):
         del values["model"][name]
     del values["model"]["accounts"]["window_steps"]
-    values["model"]["eval_context_length"] = 5
     (tmp_path / "config.json").write_text(json.dumps({"config": values}))
     model = RunFolder(tmp_path).read_config().model
-    assert (model.likelihood, model.reward_input, model.accounts.window_steps) == ("squashed", "none", 5)
-    (tmp_path / "config.json").write_text(json.dumps({"config": {"model": {"hidden": 64}}}))
+    assert (model.likelihood, model.reward_input, model.accounts.window_steps) == ("squashed", "none", 0)
+    (tmp_path / "config.json").write_text(json.dumps({"config": {"model": {"hidden": 64, "gamma": 0.9}}}))
     assert RunFolder(tmp_path).read_config().model.likelihood == "clipped"  # by hand: today's defaults
 
 

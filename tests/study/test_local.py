@@ -37,7 +37,7 @@ def test_runs_finish_and_a_failing_one_stops_nobody(aim: TrainConfig, tmp_path: 
     (broken.path / "metrics.jsonl").mkdir()  # cannot be written
     problems, shown = launch(study.jobs)
     assert list(problems) == [broken.name]
-    assert "IsADirectory" in problems[broken.name]
+    assert "metrics.jsonl cannot be read: it is a folder" in problems[broken.name]
     assert [job.is_finished for job in study.jobs] == [True, False, True, True]
     assert f"FAILED: {broken.name}" in shown
     assert "finished 3/4" in shown

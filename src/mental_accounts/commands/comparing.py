@@ -10,7 +10,7 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from mental_accounts.commands.program import command
+from mental_accounts.commands.program import command, one_line
 from mental_accounts.data.d4rl import cached_d4rl
 from mental_accounts.data.tasks import load_task
 from mental_accounts.evidence.analysis import analyse
@@ -19,6 +19,7 @@ from mental_accounts.evidence.inspected import inspect_evidence
 from mental_accounts.evidence.paper import beside_the_paper, paper_table_for
 from mental_accounts.evidence.report import Report, write_report
 from mental_accounts.evidence.runs import Evidence, read_runs, read_study
+from mental_accounts.learning.footprint import check_data_steps
 from mental_accounts.learning.run_folder import RunError
 from mental_accounts.learning.signals import stopping_by_signal
 from mental_accounts.presets import PRESETS, PresetName
@@ -28,6 +29,7 @@ from mental_accounts.study.view import StudyView
 
 FAILED_RUNS = 3
 """Exit code of a comparison of which some runs failed: the report is there, without them."""
+MOST_SEEDS = 100_000
 PAPER_TASKS = ("hopper-medium", "walker2d-medium-replay")
 Launcher = Literal["local", "ray"]
 
@@ -90,6 +92,8 @@ class Compare:
         """What is to be run."""
         if self.seeds < 1:
             raise StudyError(f"a comparison needs at least one seed, got --seeds {self.seeds}")
+        if self.seeds > MOST_SEEDS:
+            raise StudyError(f"--seeds must be at most {MOST_SEEDS:,}, each is a run, got {self.seeds}")
         base = with_changes(PRESETS[self.preset], parse_changes(self.set))
         name = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", task) for task in self.task)[:80]
         return Study(
@@ -162,7 +166,7 @@ class ReportCommand:
         missing = next((folder for folder in self.folders if not folder.is_dir()), None)
         if missing is not None:
             raise RunError(f"{missing} does not exist; give the folder of a comparison, or folders of runs")
-        if (self.folders[0] / STUDY_FILE).is_file():
+        if (self.folders[0] / STUDY_FILE).exists():
             if len(self.folders) > 1:
                 raise RunError("give one comparison at a time, or folders of runs")
             evidence, out = read_study(self.folders[0]), self.out or self.folders[0]
@@ -198,6 +202,7 @@ def run_study(study: Study, running: Running) -> dict[str, str]:
                 return RayLauncher(running.address, running.cpus, running.gpus).run(missing, view)
             for task, steps, seed in dict.fromkeys((j.task, j.config.data_steps, j.config.data_seed) for j in missing):
                 view.say(f"data: {task}")
+                check_data_steps(steps, "--set data_steps")
                 load_task(task, steps, seed)
             workers = running.workers or default_workers(missing)
             state = "every run after a checkpoint"
@@ -212,7 +217,9 @@ def report_with_episodes(evidence: Evidence, folder: Path) -> Report:
     if not evidence.runs:
         return write_report(evidence, folder)  # says what is missing
     console = Console(stderr=True)
-    inspected = inspect_evidence(evidence, folder, lambda text: console.print(text, highlight=False, markup=False))
+    inspected = inspect_evidence(
+        evidence, folder, lambda text: console.print(one_line(text), highlight=False, markup=False)
+    )
     found = replace(evidence, warnings=(*evidence.warnings, *inspected.warnings))
     return write_report(found, folder, inspected.links)
 
@@ -248,7 +255,8 @@ def print_tables(evidence: Evidence, console: Console) -> None:
 def _conclude(report: Report, problems: dict[str, str]) -> None:
     """Three lines: what came out, what failed, where to read on."""
     for text in report.headlines or ("nothing to compare: there are no two methods with a seed in common.",):
-        print(text)
+        print(one_line(text))
     if problems:
-        print(f"{len(problems)} runs failed and are left out: {'; '.join(f'{k}: {v}' for k, v in problems.items())}")
+        told = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
+        print(one_line(f"{len(problems)} runs failed and are left out: {told}"))
     print(f"report: {report.html} (and {report.markdown.name})")

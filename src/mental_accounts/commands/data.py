@@ -13,6 +13,7 @@ from mental_accounts.accounts.checks import check_count
 from mental_accounts.data import TASKS, Task, Trajectories, find_task, import_data, load_task
 from mental_accounts.data.asked import describe_range, return_range
 from mental_accounts.data.catalogue import Held, held_data
+from mental_accounts.learning.footprint import check_data_steps
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,7 @@ class MakeData:
     def execute(self) -> int:
         if self.workers is not None:
             check_count("--workers", self.workers, 1)
+        check_data_steps(self.steps, "--steps")
         task, store = load_task(self.task, self.steps, self.seed, workers=self.workers)
         _describe(task.name, store)
         return 0

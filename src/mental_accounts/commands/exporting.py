@@ -7,6 +7,7 @@ from typing import Any
 import tyro
 
 from mental_accounts.integrations.exporting import ExportFormat, export_policy
+from mental_accounts.learning.footprint import check_episodes
 from mental_accounts.learning.run_folder import RunError, RunFolder
 from mental_accounts.policy import DecisionTransformer
 
@@ -37,6 +38,7 @@ class Export:
                 raise RunError(f"{self.run} has no policy yet: the run has not written its first checkpoint")
         output = self.output or self.run / "export"
         policy = DecisionTransformer.load(folder)
+        check_episodes(policy.config, self.num_envs, "--num-envs")
         written = export_policy(policy, output, self.format, num_envs=self.num_envs, about=about)
         checked = written["checked"]
         print(f"program: {output / written['file']}   how to run it: {output / written['file']}.json")

@@ -15,6 +15,7 @@ from mental_accounts.evidence.inspect_page import film_recording, to_page
 from mental_accounts.evidence.inspect_summary import findings, numbers
 from mental_accounts.files import write_atomically
 from mental_accounts.learning.evaluation import read_subject
+from mental_accounts.learning.footprint import check_episodes
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Inspect:
         """Record, then write."""
         check_count("--pictures", self.pictures, 0)
         subject = read_subject(self.subject, self.env_id, self.target_return, self.device)
+        check_episodes(subject.policy.config, self.episodes, "--episodes")
         stored = None if self.recorded is None else Trajectories.load(self.recorded)
         recording = record(subject, self.episodes, self.seed, recorded=stored)
         if self.as_json:

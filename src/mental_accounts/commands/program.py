@@ -1,4 +1,4 @@
-"""How this program was called, so that what it advises can be pasted."""
+"""How this program was called, so that what it advises can be pasted; and words for a terminal."""
 
 import shlex
 import shutil
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 NAME = "mental-accounts"
+MOST_WORDS = 4000
+"""Letters of an error; some list all that can be chosen."""
 
 
 def command(arguments: Sequence[str]) -> str:
@@ -16,3 +18,9 @@ def command(arguments: Sequence[str]) -> str:
         called = shlex.quote(sys.argv[0])
         program = called if Path(sys.argv[0]).name == NAME else f"{shlex.quote(sys.executable)} -m mental_accounts"
     return f"{program} {shlex.join(arguments)}"
+
+
+def one_line(text: str) -> str:
+    """Words for a terminal: on one line, not without end, and without what a terminal would obey."""
+    plain = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+    return plain if len(plain) <= MOST_WORDS else f"{plain[:MOST_WORDS]}..."

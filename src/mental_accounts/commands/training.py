@@ -139,7 +139,7 @@ def _note_far_target(asked: float, path: Path) -> None:
         returns = torch.tensor([data["return_min"], data["return_max"]])
         if is_far_outside(asked, returns):
             print(
-                f"note: asking for {asked:g}, far outside of the data, whose returns are {data['return_min']:.4g} to "
+                f"note: asking for {asked:g}, far outside the data, whose returns are {data['return_min']:.4g} to "
                 f"{data['return_max']:.4g}",
                 file=sys.stderr,
             )

@@ -15,7 +15,8 @@ class AskedReturns:
     """The returns that a policy is asked for."""
 
     evaluation: float
-    """In evaluation: what 5% of the episodes exceed. The best episode may be one of luck, or of an easy start."""
+    """In evaluation: a return of the data that 5% of the episodes exceed, or the second best of fewer than 21. The best
+    episode may be one of luck, or of an easy start."""
     exploration: float
     """While exploring: as far above the former as that is above the median, but no more than the best episode had."""
 
@@ -38,21 +39,18 @@ def return_range(returns_to_go: Tensor) -> tuple[float, float]:
 
 
 def _quantile(values: Tensor, share: float) -> float:
-    """Between the two values that it falls between; for any number of them (torch.quantile takes 16 million)."""
-    place = share * (len(values) - 1)
-    below = int(place)
-    low, high = (float(values.kthvalue(min(k, len(values) - 1) + 1).values) for k in (below, below + 1))
-    return low + (place - below) * (high - low)
+    """The largest of the values that has no more than this share of the others below it; for any number of them."""
+    return float(values.kthvalue(int(share * (len(values) - 1)) + 1).values)
 
 
 def describe_range(returns: Tensor) -> str:
     """The returns of episodes in a line."""
     low, middle, top, high = (_quantile(returns.double(), share) for share in (0.0, 0.5, 1 - TOP_SHARE, 1.0))
-    return f"{low:.4g} to {high:.4g}, median {middle:.4g}, 95% below {top:.4g}"
+    return f"{low:.4g} to {high:.4g}, median {middle:.4g}, 95% at most {top:.4g}"
 
 
 def is_far_outside(asked: float, returns: Tensor) -> bool:
-    """Whether a return lies further from all of the data's than half of their range."""
+    """Whether a return lies further from all of the data's than half of their range, or a tenth of the largest."""
     low, high = return_range(returns)
-    margin = 0.5 * (high - low)
+    margin = max(0.5 * (high - low), 0.1 * max(abs(low), abs(high)))
     return not low - margin <= asked <= high + margin

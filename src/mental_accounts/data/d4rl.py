@@ -11,6 +11,7 @@ from mental_accounts.config import ActionSpec
 from mental_accounts.data.checks import DataError
 from mental_accounts.data.download import download
 from mental_accounts.data.files import cache_folder
+from mental_accounts.data.hdf5 import check_keys, h5py_module, read_arrays
 from mental_accounts.data.trajectories import Trajectories
 
 URL = "http://rail.eecs.berkeley.edu/datasets/offline_rl/gym_mujoco_v2"
@@ -32,11 +33,8 @@ def read_d4rl(
     given.
     """
     path = Path(path)
-    arrays = _read_arrays(path)
-    counts = {name: len(array) for name, array in arrays.items()}
-    if len(set(counts.values())) != 1:
-        raise DataError(f"{path}: all keys must have the same number of steps, got {counts}")
-    if not counts["rewards"]:
+    arrays = read_arrays(path, REQUIRED, optional=("timeouts",))
+    if not len(arrays["rewards"]):
         raise DataError(f"{path}: rewards is empty, expected at least one step")
     terminals = _flags(arrays["terminals"], "terminals", path)
     timeouts = _flags(arrays["timeouts"], "timeouts", path) if "timeouts" in arrays else None
@@ -62,8 +60,8 @@ def fetch_d4rl(name: str) -> Path:
     """The file of a D4RL data set such as `hopper-medium-v2`, downloaded into the cache where it is not there yet."""
     path = cached_d4rl(name)
     if not path.exists():
-        _h5py()  # say that it is missing before the download, not after
-        download(f"{URL}/{path.name}", path, check=lambda temporary: _check_keys(temporary, shown=path))
+        h5py_module()  # say that it is missing before the download, not after
+        download(f"{URL}/{path.name}", path, check=lambda temporary: check_keys(temporary, REQUIRED, shown=path))
     return path
 
 
@@ -91,47 +89,8 @@ def split_trajectories(
     return np.diff(last, prepend=-1), terminated, truncated
 
 
-def _read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    _check_keys(path, shown=path)
-    h5py = _h5py()
-    arrays = {}
-    with h5py.File(path, "r") as file:
-        for name in (*REQUIRED, "timeouts"):
-            if name in file:
-                try:
-                    arrays[name] = np.asarray(file[name][()])
-                except (OSError, TypeError) as error:
-                    raise DataError(f"{path}: {name} cannot be read, the file is damaged ({error})") from None
-                if arrays[name].ndim == 0:
-                    raise DataError(f"{path}: {name} must have one row per step, got a single value")
-    return arrays
-
-
-def _check_keys(path: Path, shown: Path) -> None:
-    """Refuse a file that is missing, no HDF5, cut short, or without the keys; `shown` is its name in errors."""
-    h5py = _h5py()
-    if not path.is_file():
-        raise FileNotFoundError(f"{shown}: no such file")
-    try:
-        with h5py.File(path, "r") as file:
-            there = sorted(file.keys())
-            missing = [name for name in REQUIRED if not isinstance(file.get(name), h5py.Dataset)]
-    except OSError as error:
-        raise DataError(f"{shown}: not a whole HDF5 file ({error}); get it again") from None
-    if missing:
-        raise DataError(f"{shown}: has no data set {', '.join(missing)}; D4RL's files have them, this one has {there}")
-
-
 def _flags(values: NDArray[Any], name: str, path: Path) -> NDArray[np.bool_]:
     flat = values.reshape(len(values), -1)
     if flat.shape[1] != 1 or flat.dtype.kind not in "biuf" or not np.isin(flat, (0, 1)).all():
         raise DataError(f"{path}: {name} must be one 0 or 1 per step, got {values.dtype} {values.shape}")
     return flat[:, 0].astype(bool)
-
-
-def _h5py() -> Any:
-    try:
-        import h5py  # type: ignore[import-untyped]
-    except ImportError:
-        raise ImportError("reading D4RL's files needs h5py: pip install 'mental-accounts[d4rl]'") from None
-    return h5py

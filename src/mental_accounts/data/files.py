@@ -12,10 +12,24 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mental_accounts.data.checks import DataError
+from mental_accounts.data.checks import DataError, shown_names
 from mental_accounts.files import whole_file
 
 FORMAT = "mental-accounts trajectories 1"
+
+DAMAGED = (SafetensorError, RuntimeError, ValueError, TypeError, KeyError, AttributeError, OverflowError)
+"""What reading a damaged file may raise; a full memory and a forbidden file are something else."""
+
+MOST = 1e300
+"""Above every number that describes data."""
+
+FACTS: dict[str, dict[str, type]] = {
+    "info": {"env_id": str, "name": str, "seed": int},
+    "summary": dict.fromkeys(
+        ("steps", "trajectories", "return_mean", "return_std", "return_min", "return_max", "length_mean"), float
+    ),
+}
+"""Fields of the facts that lists of data show, where they are there."""
 
 
 def cache_folder() -> Path:
@@ -47,10 +61,9 @@ def read_facts(path: Path) -> dict[str, Any]:
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
-    except (SafetensorError, OSError):
+        return _facts(header, path) if header.get("format") == FORMAT else {}
+    except (*DAMAGED, OSError):
         return {}
-    facts: dict[str, Any] = json.loads(header["facts"]) if header.get("format") == FORMAT else {}
-    return facts
 
 
 def read_tensors(path: Path, required: Sequence[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -63,15 +76,41 @@ def read_tensors(path: Path, required: Sequence[str]) -> tuple[dict[str, Tensor]
             if header.get("format") != FORMAT:
                 raise DataError(f"{path}: expected a file of format {FORMAT!r}, got {header.get('format')!r}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
-    except SafetensorError as error:
-        raise DataError(f"{path}: not a whole safetensors file ({error}); delete it and make it again") from None
+        found = checksum(tensors, header.get("facts", ""))
+    except DataError:
+        raise
+    except DAMAGED as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{path}: not a whole safetensors file ({reason}); delete it and make it again") from None
     missing = [name for name in required if name not in tensors]
     if missing:
-        raise DataError(f"{path}: has no {missing}, only {sorted(tensors)}")
-    if checksum(tensors, header.get("facts", "")) != header.get("checksum"):
+        raise DataError(f"{path}: has no {missing}, only {shown_names(sorted(tensors))}")
+    if found != header.get("checksum"):
         raise DataError(f"{path}: the checksum differs, the file was damaged or changed; delete it and make it again")
-    facts: dict[str, Any] = json.loads(header["facts"])
-    return tensors, facts
+    return tensors, _facts(header, path)
+
+
+def _facts(header: Mapping[str, str], path: Path) -> dict[str, Any]:
+    """The facts in the header, their kinds checked: a checksum says nothing about who wrote them."""
+    try:
+        facts = json.loads(header.get("facts", ""))
+    except (ValueError, RecursionError):
+        facts = None
+    if not isinstance(facts, dict):
+        raise DataError(f"{path}: the facts in its header are no JSON object; delete it and make it again")
+    for name, kinds in FACTS.items():
+        table = facts.get(name)
+        if table is None:
+            facts.pop(name, None)
+            continue
+        wrong = not isinstance(table, dict)
+        for key, kind in kinds.items():
+            value = table.get(key) if isinstance(table, dict) else None
+            number = isinstance(value, (int, float)) and -MOST <= value <= MOST
+            wrong |= value is not None and not (number if kind is float else isinstance(value, kind))
+        if wrong:
+            raise DataError(f"{path}: {name} in its header has fields of wrong kinds; delete it and make it again")
+    return facts
 
 
 def checksum(tensors: Mapping[str, Tensor], text: str) -> str:

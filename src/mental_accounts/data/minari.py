@@ -25,11 +25,12 @@ def read_minari(dataset_id: str, *, download: bool = True) -> Trajectories:
     """
     where = f"minari/{dataset_id}"
     dataset = _open(dataset_id, download, where)
-    observation_space, action_space = dataset.observation_space, dataset.action_space
+    with _named(where):
+        observation_space, action_space = dataset.observation_space, dataset.action_space
     parts: dict[str, list[NDArray[Any]]] = {"observations": [], "actions": [], "rewards": []}
     lengths, terminated, truncated = [], [], []
-    with progress_bar(f"reading {where}", dataset.total_episodes) as advance:
-        for episode in _episodes(dataset, where):
+    with _named(where), progress_bar(f"reading {where}", dataset.total_episodes) as advance:
+        for episode in dataset.iterate_episodes():
             T, here = len(episode.rewards), f"{where}: episode {episode.id}"
             if T == 0:
                 raise DataError(f"{here} has 0 steps, expected at least one")
@@ -47,7 +48,8 @@ def read_minari(dataset_id: str, *, download: bool = True) -> Trajectories:
             advance(1)
     if not lengths:
         raise DataError(f"{where}: the data set has no episode")
-    env_id = dataset.env_spec.id if dataset.env_spec is not None else None
+    with _named(where):
+        env_id = dataset.env_spec.id if dataset.env_spec is not None else None
     return Trajectories.from_steps(
         *(np.concatenate(arrays) for arrays in parts.values()),
         lengths=lengths,
@@ -94,11 +96,16 @@ def _open(dataset_id: str, download: bool, where: str) -> Any:
         ) from error
 
 
-def _episodes(dataset: Any, where: str) -> Iterator[Any]:
+@contextlib.contextmanager
+def _named(where: str) -> Iterator[None]:
+    """A damaged data set fails in any way: one line, whatever Minari, h5py or NumPy raised."""
     try:
-        yield from dataset.iterate_episodes()
-    except (OSError, KeyError, AssertionError) as error:
-        raise DataError(f"{where}: the data set is damaged ({error}); delete it and get it again") from error
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{where}: the data set is damaged ({reason}); delete it and get it again") from error
 
 
 def _flat(space: Any, values: Any, where: str) -> NDArray[Any]:

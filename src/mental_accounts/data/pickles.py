@@ -1,13 +1,12 @@
-"""The `.pkl` files of the Decision Transformer scripts, read without running anything that they hold.
+"""The `.pkl` files of the Decision Transformer scripts: lists of dicts of arrays.
 
-A pickle is a program: loading one may call any function. This reader admits arrays, lists, tuples, dicts, strings and
-numbers. The names under which NumPy pickles its arrays lead to stand-ins that only keep what they are given; every
-other name is refused before anything is made of it. No function of NumPy's own is called by the pickle.
+A pickle is a program, and loading one may call any function. `pickle_machine` runs nothing of it; here its arrays are
+made of the bytes that the file holds, no more than it holds.
 """
 
-import pickle
+import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mental_accounts.config import ActionSpec
-from mental_accounts.data.checks import DataError
+from mental_accounts.data.checks import DataError, check_unfolding, shown_names
+from mental_accounts.data.pickle_machine import Array, Kind, run_pickle
 from mental_accounts.data.trajectories import Trajectories
 
 PLAIN_TYPE = re.compile(r"[<>=|]?([?]|b1|[iu][1248]|f[248])")
 """Type codes of plain numbers, all that is admitted."""
+
+MAX_DIMENSIONS = 32
+"""Of an array, as in NumPy 1."""
+
+ARRAY_BYTES = 256
+"""Of an array beside its numbers: bounds how often a trajectory of one step can be named."""
 
 
 def read_pickle(
@@ -33,18 +39,18 @@ def read_pickle(
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
-    with path.open("rb") as file:
-        content = _Reader(file, path).load_safely()
+    program = path.read_bytes()
+    content = run_pickle(program, path)
     if not isinstance(content, (list, tuple)) or not content:
         raise DataError(f"{path}: expected a list of trajectories, got {_kind(content)}")
-    parts = [_trajectory(item, f"{path}: trajectory {i}") for i, item in enumerate(content)]
+    parts = _trajectories(content, len(program), path)
     terminated = np.array([bool(part["terminals"][-1]) for part in parts])
     for name in ("observations", "actions"):
         shapes = {part[name].shape[1:] for part in parts}
         if len(shapes) != 1:
-            raise DataError(f"{path}: {name} must have the same shape in all trajectories, got {sorted(shapes)}")
+            raise DataError(f"{path}: {name} must have the same shape in all trajectories, got {sorted(shapes)[:20]}")
     return Trajectories.from_steps(
-        *(np.concatenate([part[name] for part in parts]) for name in ("observations", "actions", "rewards")),
+        *(_joined([part[name] for part in parts], name) for name in ("observations", "actions", "rewards")),
         lengths=[len(part["rewards"]) for part in parts],
         terminated=terminated,
         truncated=~terminated,
@@ -54,6 +60,27 @@ def read_pickle(
     )
 
 
+def _trajectories(content: Sequence[object], size: int, path: Path) -> list[dict[str, NDArray[Any]]]:
+    """Every trajectory; one that is named often may be, as long as all of them are no more than the file could hold."""
+    parts: list[dict[str, NDArray[Any]]] = []
+    known: dict[int, dict[str, NDArray[Any]]] = {}  # by identity: `content` keeps them alive
+    steps = held = 0
+    declared = dict.fromkeys(("observations", "actions", "rewards", "terminals"), 0)
+    for i, item in enumerate(content):
+        part = known.get(id(item))
+        if part is None:
+            part = known[id(item)] = _trajectory(item, f"{path}: trajectory {i}")
+        parts.append(part)
+        steps += len(part["rewards"])
+        held += sum(array.nbytes for array in part.values())
+        for name, array in part.items():
+            declared[name] += array.size * max(4, array.itemsize) + ARRAY_BYTES
+        if held > size:  # something is named more than once
+            where = f"{path}: trajectory {i}"
+            check_unfolding(declared, steps, size, where, "write it with each trajectory once", share=1)
+    return parts
+
+
 def _trajectory(item: object, where: str) -> dict[str, NDArray[Any]]:
     if not isinstance(item, dict):
         raise DataError(f"{where}: expected a dict of arrays, got {_kind(item)}")
@@ -61,129 +88,70 @@ def _trajectory(item: object, where: str) -> dict[str, NDArray[Any]]:
     arrays = {}
     for name in ("observations", "actions", "rewards", ends):
         if name not in item:
-            raise DataError(f"{where}: has no {name}, only {sorted(map(str, item))}")
-        arrays[name] = _array(item[name], f"{where}: {name}")
+            raise DataError(f"{where}: has no {name}, only {shown_names(sorted(map(str, item)))}")
+        array = arrays[name] = _array(item[name], f"{where}: {name}")
+        ranks = {"observations": (2,), "actions": (1, 2)}.get(name, (1,))
+        if name in ("rewards", ends) and array.ndim == 2 and array.shape[1] == 1:  # as some files have them
+            arrays[name] = array[:, 0]
+        elif array.ndim not in ranks and (array.ndim == 0 or len(array)):
+            expected = {"observations": "(steps, obs)", "actions": "(steps, act) or (steps,)"}.get(name, "(steps,)")
+            raise DataError(f"{where}: {name} must have shape {expected}, got {array.shape}")
     counts = {name: len(array) for name, array in arrays.items()}
     if len(set(counts.values())) != 1 or not counts["rewards"]:
         raise DataError(f"{where}: all keys must have the same number of steps, at least one, got {counts}")
-    flags = arrays.pop(ends).reshape(counts["rewards"], -1)
-    if flags.shape[1] != 1 or flags[:-1].any():
-        early = int(np.flatnonzero(flags.any(axis=1))[0])
-        raise DataError(f"{where}: {ends}[{early}] is set before the last step, {counts['rewards'] - 1}")
-    return arrays | {"terminals": flags[:, 0].astype(bool), "rewards": arrays["rewards"].reshape(len(flags))}
+    flags = arrays.pop(ends).astype(bool)
+    if flags[:-1].any():
+        raise DataError(f"{where}: {ends}[{int(flags.argmax())}] is set before the last step, {len(flags) - 1}")
+    return arrays | {"terminals": flags}
 
 
 def _array(value: object, where: str) -> NDArray[Any]:
-    if isinstance(value, _Kept):
-        return value.array(where)
+    if isinstance(value, Array):
+        if value.made is None:
+            value.made = _made(value, where)
+        return value.made
     if isinstance(value, (list, tuple)) and all(type(number) in (bool, int, float) for number in value):
-        return np.asarray(value)
+        array = np.asarray(value)
+        if array.dtype.kind in "biuf":
+            return array
+        raise DataError(f"{where}: expected numbers of 64 bits at most, got larger ones")
     raise DataError(f"{where}: expected an array of numbers, got {_kind(value)}")
 
 
-class _Reader(pickle.Unpickler):
-    """Gives every load stand-ins of its own, so that nothing a pickle does to them outlives it."""
-
-    def __init__(self, file: Any, path: Path) -> None:
-        super().__init__(file, encoding="latin1")
-        self.path = path
-        self.admitted = _stand_ins()
-
-    def find_class(self, module: str, name: str) -> Any:
-        place = module.replace("numpy._core", "numpy.core")  # NumPy 2 and 1
-        if (place, name) not in self.admitted:
-            raise DataError(
-                f"{self.path}: refused, the pickle asks for {module}.{name}; only NumPy arrays, lists, tuples, dicts, "
-                "strings and numbers are admitted, and nothing was executed"
-            )
-        return self.admitted[place, name]
-
-    def load_safely(self) -> object:
-        try:
-            return self.load()
-        except DataError:
-            raise
-        except Exception as error:  # a damaged pickle can fail in any way; it can do nothing else
-            raise DataError(f"{self.path}: not a whole pickle of arrays ({type(error).__name__}: {error})") from None
-
-
-class _Kept:
-    """What the pickle says an array, or a single number, consists of."""
-
-    def __init__(self) -> None:
-        self.shape: object = None
-        self.kind: object = None
-        self.columns_first: object = False
-        self.data: object = None
-
-    def __setstate__(self, state: tuple[object, ...]) -> None:
-        _, self.shape, self.kind, self.columns_first, self.data = state
-
-    def array(self, where: str) -> NDArray[Any]:
-        code = getattr(self.kind, "code", None)
-        order = getattr(self.kind, "order", None)
-        if not isinstance(code, str) or not PLAIN_TYPE.fullmatch(code) or order not in ("<", ">", "=", "|"):
-            raise DataError(f"{where}: expected an array of plain numbers, got one of type {code!r}")
-        kind = np.dtype(code).newbyteorder(order if order in ("<", ">") else "=")
-        data = self.data.encode("latin1") if isinstance(self.data, str) else self.data
-        shape = self.shape if isinstance(self.shape, tuple) else (self.shape,)
-        if not isinstance(data, (bytes, bytearray)) or not all(type(n) is int and n >= 0 for n in shape):
-            raise DataError(f"{where}: expected the bytes of an array, got {_kind(self.data)}")
-        count = int(np.prod([*shape, 1], dtype=object))
-        if count * kind.itemsize != len(data):
-            raise DataError(f"{where}: shape {shape} of {code} needs {count * kind.itemsize} bytes, got {len(data)}")
-        flat = np.frombuffer(data, kind, count)
-        return flat.reshape(shape, order="F" if self.columns_first else "C")
+def _made(value: Array, where: str) -> NDArray[Any]:
+    """The array that the pickle describes, on the bytes that it names."""
+    code, order = (value.kind.code, value.kind.order) if isinstance(value.kind, Kind) else (None, None)
+    if not isinstance(code, str) or not PLAIN_TYPE.fullmatch(code) or order not in ("<", ">", "=", "|"):
+        named = shown_names([code])[1:-1] if isinstance(code, str) else _kind(code)
+        raise DataError(f"{where}: expected an array of plain numbers, got one of type {named}")
+    kind = np.dtype(code)
+    kind = kind.newbyteorder("<") if order == "<" else kind.newbyteorder(">") if order == ">" else kind
+    shape = value.shape if isinstance(value.shape, tuple) else (value.shape,)
+    if len(shape) > MAX_DIMENSIONS or not all(type(n) is int and 0 <= n < 2**63 for n in shape):
+        raise DataError(f"{where}: the array has a shape that is none; expected up to {MAX_DIMENSIONS} whole numbers")
+    if not isinstance(value.data, (bytes, memoryview, str)):
+        raise DataError(f"{where}: expected the bytes of an array, got {_kind(value.data)}")
+    needed = math.prod(shape) * kind.itemsize
+    if needed != len(value.data):
+        raise DataError(f"{where}: shape {shape} of {code} needs {needed} bytes, got {len(value.data)}")
+    try:
+        data = value.data.encode("latin1") if isinstance(value.data, str) else value.data
+    except UnicodeEncodeError:
+        raise DataError(f"{where}: expected the bytes of an array, got text") from None
+    array = np.frombuffer(data, np.uint8 if kind.kind == "b" else kind)
+    array = array.astype(bool) if kind.kind == "b" else array  # whose bytes may be anything
+    return array.reshape(shape, order="F" if value.columns_first else "C")
 
 
-def _stand_ins() -> dict[tuple[str, str], Callable[..., object]]:
-    """The names that NumPy 1 and 2 pickle arrays and numbers under, and what stands for them here."""
-
-    class Kept(_Kept):
-        pass
-
-    class Kind:
-        """A dtype: its code, and the byte order that follows in its state."""
-
-        def __init__(self, code: object, *_: object) -> None:
-            self.code, self.order = code, "="
-
-        def __setstate__(self, state: tuple[object, ...]) -> None:
-            self.order = str(state[1])
-
-    class NoArray:
-        """`numpy.ndarray` itself, which is only named, never called."""
-
-        def __init__(self, *_: object) -> None:
-            raise ValueError("an array was made in a way that NumPy does not pickle")
-
-    def reconstruct(*_: object) -> Kept:
-        return Kept()
-
-    def from_buffer(data: object, kind: object, shape: object, order: object, *_: object) -> Kept:
-        kept = Kept()
-        kept.data, kept.kind, kept.shape, kept.columns_first = data, kind, shape, order == "F"
-        return kept
-
-    def scalar(kind: object, data: object = None) -> Kept:
-        kept = Kept()
-        kept.data, kept.kind, kept.shape = data, kind, ()
-        return kept
-
-    def encode(text: object, encoding: object = "latin1") -> bytes:
-        if not isinstance(text, str) or encoding != "latin1":
-            raise ValueError(f"bytes were encoded as {encoding!r}, NumPy's are latin1")
-        return text.encode("latin1")
-
-    return {
-        ("numpy", "ndarray"): NoArray,
-        ("numpy", "dtype"): Kind,
-        ("numpy.core.multiarray", "_reconstruct"): reconstruct,
-        ("numpy.core.multiarray", "scalar"): scalar,
-        ("numpy.core.numeric", "_frombuffer"): from_buffer,
-        ("_codecs", "encode"): encode,
-    }
+def _joined(parts: list[NDArray[Any]], name: str) -> NDArray[Any]:
+    """All steps of a key in the store's type; whole numbers stay whole where they may be discrete actions."""
+    if name == "actions" and all(part.dtype.kind in "biu" for part in parts):
+        return np.concatenate(parts)
+    with np.errstate(over="ignore", invalid="ignore"):  # what float32 cannot hold is infinite, and refused as such
+        return np.concatenate(parts, dtype=np.float32, casting="unsafe")
 
 
 def _kind(value: object) -> str:
+    if isinstance(value, Array):
+        return "an array"
     return f"an empty {type(value).__name__}" if value in ([], ()) else type(value).__name__

@@ -133,7 +133,7 @@ def serve(lines: TextIO, answers: TextIO) -> None:
         try:
             arrays = play(shard, report=lambda steps: answer(steps=steps))
             save_file(arrays, asked["path"])
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             traceback.print_exc()
             answer(error=f"{type(error).__name__}: {error}")
         else:

@@ -119,7 +119,7 @@ class Task:
     eval_context_length: int = 20
     """Steps that it sees while it acts."""
     timestep_embedding: bool = False
-    """Whether tokens carry an embedding of the absolute timestep. On small data one is learned by heart."""
+    """Whether tokens carry an embedding of the absolute timestep. Small data are memorised by one."""
     return_scale: float | None = None
     """What returns-to-go are multiplied by; None: one over the data's largest."""
     size: int | None = None

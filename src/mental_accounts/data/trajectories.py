@@ -376,14 +376,20 @@ class Trajectories:
         if path.exists():  # in memory a row has timesteps, remaining and returns-to-go beside what the file has
             check_memory(path.stat().st_size, device)
         tensors, facts = read_tensors(path, required=_SAVED)
-        spec = facts.get("action_spec")
+        saved, spec = facts.get("gamma", 1.0), facts.get("action_spec")
+        try:
+            action_spec = None if spec is None else config_from_dict(ActionSpec, spec)
+            if isinstance(saved, bool) or not isinstance(saved, (int, float)) or not 0.0 < saved <= 1.0:
+                raise ValueError("gamma must be a number in (0, 1]")
+        except (TypeError, ValueError, OverflowError) as error:
+            raise DataError(f"{path}: its header is wrong ({error}); delete it and make it again") from None
         return cls.from_steps(
             *(tensors[name] for name in ("observations", "actions", "rewards")),
             lengths=tensors["lengths"],
             terminated=tensors["terminated"],
             truncated=tensors["truncated"],
-            action_spec=None if spec is None else config_from_dict(ActionSpec, spec),
-            gamma=facts.get("gamma", 1.0) if gamma is None else gamma,
+            action_spec=action_spec,
+            gamma=saved if gamma is None else gamma,
             info=facts.get("info"),
             device=device,
             where=str(path),

@@ -1,5 +1,6 @@
 """Shards of rollouts, played by several processes at once; finished shards are files, and are not played again."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -20,15 +21,27 @@ from mental_accounts.data import rollout
 from mental_accounts.data.checks import DataError
 from mental_accounts.data.rollout import Shard
 from mental_accounts.files import whole_file
+from mental_accounts.machine import usable_cores
 
 Arrays = dict[str, NDArray[Any]]
 
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
-def usable_cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def find_own_modules() -> None:
+    """Let modules of the current folder be found, for `--env-id my_module:My-v0`: last, so that they hide no other."""
+    with contextlib.suppress(OSError):  # a folder that is gone has no modules
+        if "" not in sys.path and os.getcwd() not in sys.path:
+            sys.path.append(os.getcwd())
+
+
+def paths_for_workers() -> list[str]:
+    """Where another process is to look for modules: as here, but in the current folder last."""
+    here = {""}
+    with contextlib.suppress(OSError):
+        here.add(os.getcwd())
+    others = [path for path in sys.path if path not in here]
+    return others if len(others) == len(sys.path) else [*others, max(here)]
 
 
 def play_shards(

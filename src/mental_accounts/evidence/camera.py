@@ -65,7 +65,7 @@ def _film_apart(folder: Path, env_id: str, renderer: str | None) -> str:
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, ["", *sys.path]))}
     if renderer is not None:
         surroundings["MUJOCO_GL"] = renderer
-    command = [sys.executable, "-m", "mental_accounts.evidence.camera", str(folder), env_id]
+    command = [sys.executable, "-P", "-m", "mental_accounts.evidence.camera", str(folder), env_id]
     try:
         done = subprocess.run(
             command, env=surroundings, capture_output=True, text=True, timeout=SECONDS, check=False, errors="replace"

@@ -44,7 +44,7 @@ def paper_figure(evidence: Evidence, tasks: Sequence[str] | None = None) -> "Fig
     for row, task in zip(axes, rows, strict=True):
         for place, (metric, against, title) in zip(row, PAPER_FIGURE, strict=True):
             draw_curves(place, evidence, task, metric, against)
-            place.set_title(f"{title}\n{task}" if len(rows) > 1 else title, fontsize=9)
+            place.set_title(f"{title}\n{as_words(task)}" if len(rows) > 1 else title, fontsize=9)
     _legend(figure, axes[0][0])
     return figure
 
@@ -63,7 +63,7 @@ def draw_curves(axes: "Axes", evidence: Evidence, task: str, metric: str, agains
         for row in values:
             axes.plot(steps, row, color=colour, linewidth=0.5, alpha=0.35)
         axes.fill_between(steps, mean - std, mean + std, color=colour, alpha=0.18, linewidth=0)
-        axes.plot(steps, mean, color=colour, linewidth=1.8, label=method, marker="o", markersize=3)
+        axes.plot(steps, mean, color=colour, linewidth=1.8, label=as_words(method), marker="o", markersize=3)
     axes.set_xlabel("environment steps" if against == "env_steps" else "updates", fontsize=8)
 
 
@@ -78,11 +78,17 @@ def seed_figure(scores: Sequence[Scores], methods: Sequence[str]) -> "Figure":
             axes.plot([mean.low, mean.high], [row + 0.25] * 2, color=colour, linewidth=2)
         axes.plot([mean.estimate], [row + 0.25], "D", color=colour, markersize=5)
     axes.axvline(scores[0].data_mean, color=INK, linewidth=0.8, linestyle=":")
-    axes.set_yticks(range(len(scores)), [score.method for score in scores])
+    axes.set_yticks(range(len(scores)), [as_words(score.method) for score in scores])
     axes.set_ylim(-0.5, len(scores) - 0.25)
     axes.invert_yaxis()
     axes.set_xlabel("return of the last evaluation (dotted: the data's mean)", fontsize=8)
     return figure
+
+
+def as_words(name: str) -> str:
+    """A name that matplotlib shows as it is: no mathematics between dollars, and no label that is left out."""
+    plain = "".join(letter if letter.isprintable() else "?" for letter in name)
+    return f"{' ' if name.startswith('_') else ''}{plain}".replace("$", r"\$")
 
 
 def as_svg(figure: "Figure", label: str) -> str:

@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mental_accounts.config import TrainConfig
+from mental_accounts.fields import check_fields
+from mental_accounts.files import read_json
 from mental_accounts.learning.run_folder import RunError, RunFolder
 
 Array = NDArray[np.float64]
@@ -26,6 +28,24 @@ SEVEN = (
 """The paper's metrics, in the order of its tables."""
 LOWER_IS_BETTER = {"evaluation/return_std_gm", "evaluation/length_std_gm"}
 RETURN = "evaluation/return_mean_gm"
+
+# What is read of the files of a comparison and its runs, and of which kind it has to be.
+STUDY = {"runs": "a list", "tasks": "a list of texts", "methods": "a list of texts"}
+PLANNED = {"task": "text", "method": "text", "seed": "a whole number", "path": "text", "config": "an object"}
+CONFIG = {"task": "text or null", "env_id": "text or null", "method": "text", "seed": "a whole number"}
+MADE_BY = {
+    "command": "a list of texts or null",
+    "versions": "an object or null",
+    "hardware": "an object or null",
+    "git_commit": "text or null",
+}
+SUMMARY = {
+    "iterations": "a whole number",
+    "normalised_score": "a finite number or null",
+    "seconds": "a finite number",
+    "data": "an object",
+}
+LINE = {"phase": "text", "updates": "a finite number", "env_steps": "a finite number"}
 
 
 @dataclass(frozen=True)
@@ -75,17 +95,22 @@ class Evidence:
 def read_study(folder: Path) -> Evidence:
     """The runs of a comparison, as its study.json names them."""
     path = folder / "study.json"
-    if not path.is_file():
+    if not path.exists():
         raise RunError(f"{folder} holds no comparison: study.json is missing")
     try:
-        study = json.loads(path.read_text())
-        wanted = [
-            (item["task"], item["method"], item["seed"], folder / item["path"], item["config"])
-            for item in study["runs"]
-        ]
-        tasks, methods = tuple(study["tasks"]), tuple(study["methods"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise RunError(f"{path} cannot be read: {error!r}") from error
+        study = check_fields(read_json(path), STUDY, str(path))
+        check_fields({"command": None, **study}, {"command": "a list of texts or null"}, str(path))
+        for number, item in enumerate(study["runs"]):
+            check_fields(item, PLANNED, f"{path}, run {number}")
+            for name, known in (("task", study["tasks"]), ("method", study["methods"])):
+                if item[name] not in known:
+                    raise ValueError(f"{path} cannot be read: {name}s does not list {item[name]!r} of run {number}")
+    except (ValueError, OSError) as error:
+        raise RunError(str(error)) from error
+    wanted = [
+        (item["task"], item["method"], item["seed"], folder / item["path"], item["config"]) for item in study["runs"]
+    ]
+    tasks, methods = tuple(study["tasks"]), tuple(study["methods"])
     runs: list[Run] = []
     warnings: list[str] = []
     for task, method, seed, place, config in wanted:
@@ -184,29 +209,44 @@ def read_runs(folders: Sequence[Path]) -> Evidence:
 
 def _read_run(folder: Path, task: str | None, method: str | None, name: str, warnings: list[str]) -> Run | None:
     try:
-        record = json.loads((folder / "config.json").read_text())
+        record = check_fields(read_json(folder / "config.json"), {"config": "an object"}, "config.json")
+        check_fields(dict.fromkeys(MADE_BY) | record, MADE_BY, "config.json")
         if not {"task", "method", "seed"} <= record["config"].keys():
             raise ValueError("config.json does not say which task, method and seed")
         config = _completed(record["config"], TrainConfig().to_dict())
-        if not (folder / "summary.json").is_file():
+        check_fields(config, CONFIG, "config.json, config")
+        if not (config["task"] or config["env_id"]):
+            raise ValueError("config.json names neither a task nor an env_id")
+        if not RunFolder(folder).is_finished:
             so_far = len(RunFolder(folder).read_metrics())
             warnings.append(f"{name}: left out, it is not finished ({so_far} iterations so far)")
             return None
-        summary = json.loads((folder / "summary.json").read_text())
+        summary = check_fields(read_json(folder / "summary.json"), SUMMARY, "summary.json")
+        check_fields(summary["data"], {"return_mean": "a finite number"}, "summary.json, data")
         lines = RunFolder(folder).read_metrics()
         if len(lines) != summary["iterations"]:
             raise ValueError(f"metrics.jsonl has {len(lines)} lines, not {summary['iterations']}")
         if not any(RETURN in line for line in lines):
             warnings.append(f"{name}: left out, it was never evaluated")
             return None
-        made_by = {key: record.get(key) for key in ("command", "versions", "hardware", "git_commit")}
+        for number, line in enumerate(lines, 1):
+            _check_line(line, f"metrics.jsonl, line {number}")
+        check_fields(summary, dict.fromkeys(("last_return", "best_return"), "a finite number"), "summary.json")
+        made_by = {key: record.get(key) for key in MADE_BY}
         subject = task or config["task"] or config["env_id"]
         return Run(subject, method or config["method"], config["seed"], folder, config, lines, summary, made_by)
     except FileNotFoundError:
         warnings.append(f"{name}: left out, it is missing")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, RunError) as error:
         warnings.append(f"{name}: left out, it cannot be read ({error})")
     return None
+
+
+def _check_line(line: dict[str, Any], where: str) -> None:
+    """Refuse what is no number among what a report is made of."""
+    check_fields(line, LINE, where)
+    read = {name: "a finite number" for name in (*SEVEN, "time/training") if name in line}
+    check_fields(line, read | {name: "a number" for name in line if name.startswith("accounts/")}, where)
 
 
 def _differences(

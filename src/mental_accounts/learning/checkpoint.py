@@ -17,7 +17,8 @@ from safetensors.torch import load, save
 from torch import Tensor
 from torch.optim import Optimizer
 
-from mental_accounts.files import write_atomically
+from mental_accounts.fields import check_fields, shown
+from mental_accounts.files import read_json, write_atomically
 
 FORMAT = 1
 KEPT = 2
@@ -81,9 +82,10 @@ def read_checkpoint(
 
 
 def _read(path: Path) -> Checkpoint:
-    header = json.loads((path / "state.json").read_text())
+    kinds = {"format": "a whole number", "sha256": "text", "state": "an object"}
+    header = check_fields(read_json(path / "state.json"), kinds, "state.json")
     if header["format"] != FORMAT:
-        raise ValueError(f"it has format {header['format']}, this version reads format {FORMAT}")
+        raise ValueError(f"it has format {shown(header['format'])}, this version reads format {FORMAT}")
     data = (path / "tensors.safetensors").read_bytes()
     if hashlib.sha256(data).hexdigest() != header["sha256"]:
         raise ValueError(f"tensors.safetensors is damaged or cut short ({len(data)} bytes)")

@@ -19,9 +19,10 @@ import cloudpickle  # type: ignore[import-untyped]
 import numpy as np
 import torch
 
-from mental_accounts.data.workers import ONE_THREAD, usable_cores
+from mental_accounts.data.workers import ONE_THREAD, paths_for_workers
 from mental_accounts.learning import stepping
 from mental_accounts.learning.stepping import (
+    RAISED,
     RESET,
     STEP,
     Array,
@@ -33,6 +34,7 @@ from mental_accounts.learning.stepping import (
     reset_all,
     step_all,
 )
+from mental_accounts.machine import usable_cores
 
 
 @dataclass(frozen=True)
@@ -194,7 +196,7 @@ class Worker:
             )
         self.connection = Connection(ours.detach())
         with contextlib.suppress(OSError):  # where it has ended already, `hear` says so
-            self.connection.send((sys.path, layout, spec, places, patience))
+            self.connection.send((paths_for_workers(), layout, spec, places, patience))
 
     def tell(self, word: bytes) -> None:
         """Have it act."""
@@ -252,7 +254,7 @@ def _step_seconds(make: Callable[[], Environment]) -> float:
             if terminated or truncated or sum(spent) > MEASURED_SECONDS:
                 break
         return float(np.median(spent))
-    except Exception:  # named when it is played
+    except RAISED:  # named when it is played
         return 0.0
     finally:
         env.close()

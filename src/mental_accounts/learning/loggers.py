@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from mental_accounts.files import named
+
 Tracker = Literal["none", "wandb", "trackio"]
 
 
@@ -28,12 +30,16 @@ class TensorBoardLogger:
     def __init__(self, folder: Path, first_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter  # only where it is installed
 
-        self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step)
+        self.folder = folder / "tensorboard"
+        self.writer = SummaryWriter(str(self.folder), purge_step=first_step)
 
     def log(self, metrics: Mapping[str, Any], step: int) -> None:
-        for name, value in _numbers(metrics).items():
-            self.writer.add_scalar(name, value, step)
-        self.writer.flush()
+        try:
+            for name, value in _numbers(metrics).items():
+                self.writer.add_scalar(name, value, step)
+            self.writer.flush()
+        except OSError as error:  # a full disk
+            raise named(error, self.folder) from error
 
     def close(self) -> None:
         self.writer.close()

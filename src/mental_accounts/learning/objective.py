@@ -76,11 +76,11 @@ class Objective(nn.Module):
         return Losses(nll - self.multiplier.detach() * entropy, nll, entropy)
 
     def _weighted(self, predicted: ClippedGaussian, actions: Tensor, mask: Tensor | None) -> Losses:
-        """Σ_d σ_d² (nll_d - λ entropy_d), where σ² weighs and is not moved.
+        """Σ_d σ_d² (nll_d - λ entropy_d), where σ² weighs and is not moved: the β-NLL of Seitzer et al. (2022), β = 1.
 
-        The zeros of the gradient are those of the likelihood. But its gradient in the mean, (mean - a) / σ², grows
-        without bound where σ falls, and a clipped norm then leaves next to nothing for the steps that are not learned
-        yet. Times σ² it is that of a squared error, the same at every step.
+        For each prediction on its own the gradient vanishes where the likelihood's does. But that one's gradient in the
+        mean, (mean - a) / σ², grows without bound where σ falls, and a clipped norm then leaves next to nothing for the
+        steps that are not learned yet. Times σ² it is that of a squared error, the same at every step.
         """
         weight = (2 * predicted.log_std.detach()).exp()
         nlls, entropies = -predicted.log_probs(actions), predicted.entropies()

@@ -8,17 +8,18 @@ import gymnasium
 import numpy as np
 import torch
 
-from mental_accounts.config import ModelConfig, PolicyConfig, TrainConfig
+from mental_accounts.config import ActionSpec, ModelConfig, PolicyConfig, TrainConfig
 from mental_accounts.data.asked import describe_range, is_far_outside, return_range, return_scale
 from mental_accounts.data.checks import check_actions
 from mental_accounts.data.files import checksum
 from mental_accounts.data.tasks import Task, load_task
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.learning.environments import Environments
+from mental_accounts.learning.footprint import check_data_steps, check_run
 from mental_accounts.learning.rollout import Episode, play_randomly
 from mental_accounts.learning.run_folder import RunError
 from mental_accounts.learning.seeds import derive
-from mental_accounts.learning.stepping import Environment
+from mental_accounts.learning.stepping import RAISED, Environment
 from mental_accounts.spaces import action_spec_of, state_dim_of
 
 DEFAULT_LONGEST = 1_000
@@ -64,7 +65,7 @@ class Preparation:
         for flag, asked in (("target", config.target_return), ("exploration", config.exploration_return)):
             if asked is not None and is_far_outside(asked, self.data.first_returns_to_go):
                 lines.append(
-                    f"note: --{flag}-return asks for {asked:g}, far outside of the data, whose returns are "
+                    f"note: --{flag}-return asks for {asked:g}, far outside the data, whose returns are "
                     f"{describe_range(self.data.first_returns_to_go)}"
                 )
         is_biased = accounts.beta != 0 or accounts.beta_learned
@@ -78,12 +79,15 @@ class Preparation:
     def warning_about(self, last_return: float | None) -> str | None:
         """Words for a policy that ends far below the offline data it has learned from; None where it does not."""
         found = self.data.statistics()
-        if last_return is None or self.task is None or last_return >= found.return_mean - found.return_std:
+        margin = max(found.return_std, 0.05 * abs(found.return_mean))
+        if last_return is None or self.task is None or last_return >= found.return_mean - margin:
             return None
+        advice = "try more updates"
+        if self.policy.is_sequence_model:
+            advice += ", AdamW without dropout (as preset quick has), and --method bc to see how far cloning goes"
         return (
             f"the last return, {last_return:.1f}, is far below the data's mean of {found.return_mean:.1f}: the policy "
-            "has not learned what the data do; try more updates, --optimizer adamw --model.dropout 0, and --method bc "
-            "to see how far cloning the state's action goes"
+            f"has not learned what the data do; {advice}"
         )
 
     def make_env(self, **kwargs: Any) -> Environment:
@@ -99,6 +103,7 @@ def prepare(config: TrainConfig, start: Path | None = None) -> Preparation:
     """
     task, data = None, None
     if config.task is not None:
+        check_data_steps(config.data_steps)
         task, data = load_task(config.task, config.data_steps, config.data_seed)
         data = _discounted(data, config.model.gamma)
         if task.expert_return is None and data.gamma < 1:  # its targets are undiscounted returns of the data
@@ -110,6 +115,7 @@ def prepare(config: TrainConfig, start: Path | None = None) -> Preparation:
     state_dim, action = state_dim_of(env.observation_space), action_spec_of(env.action_space)
     longest = longest_episode(env)
     env.close()
+    check_run(config, _policy_config(config, config.model, state_dim, action), choose_device(config.device))
     if data is None:
         data = _random_data(config, env_id, start)
     data.action_spec = action
@@ -120,11 +126,21 @@ def prepare(config: TrainConfig, start: Path | None = None) -> Preparation:
             f"the environment has {state_dim}, actions of size {size} where it has {action.size} ({action.kind}); "
             "to train without data: --task None"
         )
+    if not bool(torch.isfinite(data.returns_to_go).all()):
+        raise RunError(
+            f"the data of {config.task or env_id} have returns that are too large for float32 (rewards up to "
+            f"{float(data.rewards.abs().max()):g}); scale their rewards down"
+        )
     check_actions(data.actions, action, f"the data of {config.task or env_id}")
     model = resolve_model(config.model, task, data)
+    return Preparation(env_id, _policy_config(config, model, state_dim, action), data, task, longest)
+
+
+def _policy_config(config: TrainConfig, model: ModelConfig, state_dim: int, action: ActionSpec) -> PolicyConfig:
+    """The network for these spaces; fields that still follow the task are left at their defaults."""
     shared = {name: getattr(model, name) for name in model.__dataclass_fields__}
-    policy = PolicyConfig(**shared, state_dim=state_dim, action=action, method=config.method)
-    return Preparation(env_id, policy, data, task, longest)
+    known = {name: value for name, value in shared.items() if value is not None}
+    return PolicyConfig(**known, state_dim=state_dim, action=action, method=config.method)
 
 
 def longest_episode(env: Environment) -> int:
@@ -184,7 +200,7 @@ def make_environment(env_id: str, **kwargs: Any) -> Environment:
         raise RunError(f"{env_id} needs a package: {error}; {hint}") from error
     except gymnasium.error.Error as error:
         raise RunError(f"{env_id} cannot be made: {error}") from error
-    except Exception as error:
+    except RAISED as error:
         raise RunError(f"{env_id} cannot be made, its constructor raised {error!r}") from error
     if env.spec is None or env.spec.max_episode_steps is None:
         return gymnasium.wrappers.TimeLimit(env, DEFAULT_LONGEST)

@@ -15,7 +15,7 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,13 +23,29 @@ from typing import Any
 import torch
 
 from mental_accounts.config import TrainConfig
-from mental_accounts.files import write_atomically
+from mental_accounts.fields import check_fields
+from mental_accounts.files import named, parse_json, read_json, read_text, write_atomically
 from mental_accounts.old_configs import fill_in_model
 
 PACKAGES = ("mental-accounts", "torch", "numpy", "gymnasium", "mujoco", "transformers")
 
-FACTS = ("env_id", "target_return", "random_return", "expert_return")
+FACTS = {
+    "env_id": "text",
+    "target_return": "a finite number or null",
+    "random_return": "a finite number or null",
+    "expert_return": "a finite number or null",
+}
 """What of task.json is read."""
+FINDINGS = {
+    "last_return": "a finite number or null",
+    "best_return": "a finite number or null",
+    "normalised_score": "a finite number or null",
+    "data": "an object",
+}
+"""What of summary.json is read, and of its data:"""
+RETURNS = dict.fromkeys(("return_mean", "return_std", "return_min", "return_max"), "a finite number")
+LARGEST_METRICS = 2**28
+"""Bytes of metrics.jsonl; a line has about two thousand."""
 
 
 class RunError(RuntimeError):
@@ -58,7 +74,7 @@ class RunFolder:
     @property
     def is_finished(self) -> bool:
         """Whether the run came to its end."""
-        return (self.path / "summary.json").is_file()
+        return (self.path / "summary.json").exists()
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -108,40 +124,64 @@ class RunFolder:
     def read_task(self) -> dict[str, Any]:
         """Back from `write_task`."""
         path = self.path / "task.json"
-        if not path.is_file():
+        if not path.exists():
             raise RunError(f"{self.path} has not begun to train yet: task.json is missing")
-        return _read_fields(path, FACTS)
+        facts = _read_fields(path, FACTS)
+        if facts["expert_return"] is not None and facts["expert_return"] == facts["random_return"]:
+            raise RunError(f"{path} cannot be read: expert_return is random_return, so that no score can be made")
+        if facts["expert_return"] is not None and facts["random_return"] is None:
+            raise RunError(f"{path} cannot be read: random_return must be a finite number beside expert_return")
+        return facts
 
     def target_return(self) -> float | None:
         """The return to ask for: as configured, the task's, or the one that the last evaluation asked for."""
         name = "evaluation/target_return"
-        asked = [line[name] for line in self.read_metrics() if name in line]
-        known = (self.read_config().target_return, self.read_task()["target_return"], *asked[-1:])
+        lines = [line for line in self.read_metrics() if name in line]
+        where = str(self.path / "metrics.jsonl")
+        asked = [_checked(line, {name: "a finite number or null"}, where)[name] for line in lines[-1:]]
+        known = (self.read_config().target_return, self.read_task()["target_return"], *asked)
         return next((value for value in known if value is not None), None)
 
     def keep_metrics(self, lines: int) -> None:
         """Forget what was logged after the checkpoint that the run goes on from."""
         path = self.path / "metrics.jsonl"
-        kept = path.read_text().splitlines(keepends=True)[:lines] if path.exists() else []
+        kept = self._metric_texts()[:lines]
         if len(kept) < lines:
             raise RunError(f"{path} has {len(kept)} whole lines, but the checkpoint was written after {lines}")
         write_atomically(path, "".join(kept).encode())
 
     def add_metrics(self, line: Mapping[str, Any]) -> None:
         """One more line."""
-        with (self.path / "metrics.jsonl").open("a") as file:
-            file.write(json.dumps(line) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        path = self.path / "metrics.jsonl"
+        try:
+            with path.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise named(error, path) from error
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All whole lines so far; a last one cut short by a crash is left out."""
-        path = self.path / "metrics.jsonl"
-        found = []
-        for text in path.read_text().splitlines() if path.exists() else []:
-            with contextlib.suppress(ValueError):
-                found.append(json.loads(text))
+        path, found = self.path / "metrics.jsonl", []
+        for number, text in enumerate(self._metric_texts(), 1):
+            try:
+                found.append(check_fields(parse_json(text, f"{path}, line {number}"), {}, f"{path}, line {number}"))
+            except ValueError as error:
+                if text.endswith("\n"):
+                    raise RunError(str(error)) from error
         return found
+
+    def _metric_texts(self) -> list[str]:
+        """The lines of metrics.jsonl, ends and all."""
+        path = self.path / "metrics.jsonl"
+        if not path.exists():
+            return []
+        try:
+            text = read_text(path, LARGEST_METRICS)
+        except (ValueError, OSError) as error:
+            raise RunError(str(error)) from error
+        return [f"{line}\n" for line in text.split("\n")[:-1]] + [line for line in text.split("\n")[-1:] if line]
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """The end of the run."""
@@ -149,15 +189,18 @@ class RunFolder:
 
     def read_summary(self) -> dict[str, Any]:
         """Back from `write_summary`."""
-        return _read_fields(self.path / "summary.json", ("last_return", "best_return", "normalised_score", "data"))
+        path = self.path / "summary.json"
+        found = _read_fields(path, FINDINGS)
+        _checked(found["data"], RETURNS, f"{path}, data")
+        return found
 
 
 def read_config_file(path: Path) -> TrainConfig:
     """The configuration in a run's config.json, or in a file like it."""
-    if not path.is_file():
+    if not path.exists():
         raise RunError(f"{path.parent} holds no run: {path.name} is missing")
+    values = _read_fields(path, {"config": "an object"})["config"]
     try:
-        values = _read_fields(path, ("config",))["config"]
         if isinstance(values, Mapping) and isinstance(values.get("model"), Mapping):
             values = {**values, "model": fill_in_model(values["model"])}
         return TrainConfig.from_dict(values)
@@ -165,18 +208,19 @@ def read_config_file(path: Path) -> TrainConfig:
         raise RunError(f"{path} cannot be read: {error}") from error
 
 
-def _read_fields(path: Path, needed: Sequence[str]) -> dict[str, Any]:
-    """A JSON object that has at least these fields."""
+def _read_fields(path: Path, kinds: Mapping[str, str]) -> dict[str, Any]:
+    """A JSON object that has at least these fields, of these kinds."""
     try:
-        found = json.loads(path.read_text())
+        return check_fields(read_json(path), kinds, str(path))
     except (ValueError, OSError) as error:
-        raise RunError(f"{path} cannot be read: {error}") from error
-    if not isinstance(found, dict):
-        raise RunError(f"{path} cannot be read: it holds no JSON object")
-    missing = [name for name in needed if name not in found]
-    if missing:
-        raise RunError(f"{path} cannot be read: {missing[0]} is missing")
-    return found
+        raise RunError(str(error)) from error
+
+
+def _checked(table: object, kinds: Mapping[str, str], where: str) -> dict[str, Any]:
+    try:
+        return check_fields(table, kinds, where)
+    except ValueError as error:
+        raise RunError(str(error)) from error
 
 
 def surroundings() -> dict[str, Any]:

@@ -27,6 +27,10 @@ Array = NDArray[Any]
 Environment = gymnasium.Env[Any, Any]
 
 RESET, STEP = b"reset", b"step"
+LARGEST_REWARD = 1e18
+"""Returns of any length, and their squares, are then finite in float32."""
+RAISED = (Exception, SystemExit)
+"""What an environment may raise. One that exits is broken, and does not end the run without a word."""
 _give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # not every system has it
 
 
@@ -38,7 +42,7 @@ class BrokenEnvironmentError(RuntimeError):
         self.place = place
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     """Where an exception was raised."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{frame.filename}, line {frame.lineno}"
@@ -84,8 +88,10 @@ def reset_all(envs: Mapping[int, Environment], board: Board) -> None:
         seed = int(board.seeds[i])
         try:
             observation, _ = env.reset(seed=seed)
-        except Exception as error:
-            raise BrokenEnvironmentError(f"environment {i} raised in reset(seed={seed}): {error!r}", i) from error
+        except RAISED as error:
+            raise BrokenEnvironmentError(
+                f"environment {i} raised in reset(seed={seed}): {error!r} ({_place(error)})", i
+            ) from error
         _see(observation, board, i, f"at reset(seed={seed})")
 
 
@@ -102,9 +108,9 @@ def step_all(envs: Mapping[int, Environment], board: Board) -> None:
             action = np.minimum(np.maximum(action.astype(space.dtype), space.low), space.high)
         try:
             observation, reward, terminated, truncated, info = env.step(action)
-            paid = np.float32(float(reward))
+            paid = float(reward)
             board.actions[i] = info.get("action_taken", action)
-        except Exception as error:
+        except RAISED as error:
             raise BrokenEnvironmentError(
                 f"environment {i} raised in step {board.t[0]} with action {action}: {error!r} ({_place(error)})", i
             ) from error
@@ -112,6 +118,11 @@ def step_all(envs: Mapping[int, Environment], board: Board) -> None:
             raise BrokenEnvironmentError(
                 f"environment {i} gave the reward {reward} in step {board.t[0]}; rewards must be finite", i
             )
+        if abs(paid) > LARGEST_REWARD:
+            raise BrokenEnvironmentError(
+                f"environment {i} gave the reward {reward} in step {board.t[0]}; rewards must be within "
+                f"±{LARGEST_REWARD:g}, or their sums are too large for float32: scale them down", i
+            )  # fmt: skip
         _see(observation, board, i, f"in step {board.t[0]}")
         board.rewards[i], board.terminated[i], board.truncated[i] = paid, bool(terminated), bool(truncated)
 
@@ -160,7 +171,7 @@ def serve(connection: Connection, memory: int) -> None:
                     reset_all(envs, board)
                 else:
                     envs |= {i: gymnasium.make(pickle.loads(spec)) for i in places}
-            except Exception as error:
+            except RAISED as error:
                 place = error.place if isinstance(error, BrokenEnvironmentError) else places[0]
                 text = {"message": str(error) or repr(error), "place": place, "traceback": traceback.format_exc()}
                 problem = json.dumps(text).encode()

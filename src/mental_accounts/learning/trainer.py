@@ -6,7 +6,7 @@ checkpoint. So a run that is killed and resumed ends with the same numbers as on
 
 import contextlib
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -21,6 +21,7 @@ from mental_accounts.learning.environments import PACES, Environments
 from mental_accounts.learning.loggers import Logger, Tracker, check_tracker, make_loggers
 from mental_accounts.learning.measures import account_measures, evaluation_measures, exploration_measures
 from mental_accounts.learning.preparation import Preparation, as_episodes, as_trajectories, choose_device, prepare
+from mental_accounts.learning.progress import Progress
 from mental_accounts.learning.replay import Replay
 from mental_accounts.learning.rollout import Episode, play
 from mental_accounts.learning.run_folder import RunError, RunFolder
@@ -29,35 +30,11 @@ from mental_accounts.learning.signals import InterruptedRunError, SignalWatch
 from mental_accounts.learning.update import Updater
 from mental_accounts.learning.view import SilentView, View
 from mental_accounts.policy import Actor, DecisionTransformer
+from mental_accounts.policy.files import read_policy_config
 
 MEASURED_WINDOWS = 32
 WORTH_COMPILING = 20_000
 """Updates from which on torch.compile is worth the ten seconds and more that it takes."""
-
-
-@dataclass
-class Progress:
-    """Where a run stands; plain JSON values, saved with every checkpoint."""
-
-    iteration: int = 0
-    """Iterations that are over; the next one has this number."""
-    explored: dict[str, float] | None = None
-    """Metrics of this iteration's exploration, once it has been done."""
-    update: int = 0
-    """Updates made in this iteration."""
-    updates: int = 0
-    """Updates made in all."""
-    env_steps: int = 0
-    """Online environment steps in all, without evaluation."""
-    best_return: float | None = None
-    """The best mean evaluation return so far."""
-    best_iteration: int | None = None
-    files: list[str] = field(default_factory=list)
-    """Files of trajectories collected so far, oldest first."""
-    seconds: float = 0.0
-    """Wall time so far."""
-    device: str = "cpu"
-    """Where the run began: generators of random numbers differ between devices."""
 
 
 class Trainer:
@@ -154,9 +131,10 @@ class Trainer:
         if checkpoint is None:
             self.folder.keep_metrics(0)
         else:
+            self._check_policy()
             try:
                 self._restore(checkpoint)
-            except (RuntimeError, KeyError, ValueError) as error:
+            except (RuntimeError, KeyError, ValueError, TypeError) as error:
                 raise CheckpointError(
                     f"the checkpoint of {self.folder.path} does not fit the run: {error}; was config.json changed?"
                 ) from error
@@ -169,8 +147,21 @@ class Trainer:
         self._open.enter_context(contextlib.closing(made))
         return Actor(self.policy, n, sample=sample, precision=config.precision, say=say), made
 
+    def _check_policy(self) -> None:
+        """Refuse to go on with another network than the run began with: what follows from data may come out anew."""
+        folder = self.folder.path / "policy"
+        if not folder.is_dir():
+            return
+        began, now = read_policy_config(folder).to_dict(), self.policy.config.to_dict()
+        changed = [name for name, value in now.items() if began[name] != value]
+        if changed:
+            raise RunError(
+                f"{self.folder.path} began with another policy ({changed[0]}: {began[changed[0]]}, now "
+                f"{now[changed[0]]}), perhaps by another version of this package; start another run"
+            )
+
     def _restore(self, checkpoint: Checkpoint) -> None:
-        self.progress = Progress(**checkpoint.state)
+        self.progress = Progress.from_state(checkpoint.state)
         if self.progress.device != self.device.type:
             raise CheckpointError(f"the run began on {self.progress.device} and can only go on there")
         self.updater.load_tensors(checkpoint.tensors)
@@ -186,7 +177,8 @@ class Trainer:
     def _read_trajectories(self, checkpoint: Checkpoint) -> list[Episode]:
         """What had been collected when the checkpoint was written."""
         folder = self.folder.path / "trajectories"
-        stores = [Trajectories.load(folder / name) for name in checkpoint.state["files"]]
+        files = Progress.from_state(checkpoint.state).files
+        stores = [Trajectories.load(folder / name) for name in files]
         return [episode for store in stores for episode in as_episodes(store)]
 
     # One iteration.

@@ -192,7 +192,7 @@ class DecisionTransformer(nn.Module):
         if config.is_sequence_model:  # before memory is taken for a wrong size
             check_shape("embedding.embed_return.weight", (config.hidden, 1))
         else:
-            check_shape("state_map.layers.0.weight", (config.hidden, config.state_dim))
+            check_shape("state_map.layers.0.weight", (config.inner or 4 * config.hidden, config.state_dim))
         if config.is_sequence_model and config.timestep_embedding:
             check_shape("embedding.embed_timestep.weight", (config.max_timestep, config.hidden))
         policy = cls(config)

@@ -14,11 +14,16 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from mental_accounts.config import PolicyConfig
-from mental_accounts.files import write_atomically
+from mental_accounts.fields import check_fields, shown
+from mental_accounts.files import read_json, write_atomically
+from mental_accounts.machine import available_memory, in_words, roughly
 from mental_accounts.old_configs import fill_in_model
+from mental_accounts.policy.size import account_bytes, count_parameters
 
 FORMAT = 1
 HEADER = "policy.json"
+SPARE = 10**7
+"""Parameters that a config may ask for beyond its weights: which ones are missing is said once they are compared."""
 
 
 def save_policy(folder: str | Path, config: PolicyConfig, tensors: dict[str, Tensor]) -> None:
@@ -40,36 +45,57 @@ def save_policy(folder: str | Path, config: PolicyConfig, tensors: dict[str, Ten
 def load_policy(folder: str | Path) -> tuple[PolicyConfig, dict[str, Tensor]]:
     """Read config and tensors, checked against the checksum."""
     header = _read_header(Path(folder))
-    try:
-        config = PolicyConfig.from_dict(fill_in_model(header["config"]))
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{Path(folder) / HEADER}: config: {error}") from error
-    path = Path(folder) / Path(str(header["weights"])).name
+    config = _config_of(header, Path(folder))
+    path = Path(folder) / Path(header["weights"]).name
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing: the folder was not copied whole")
     data = path.read_bytes()
     checksum = hashlib.sha256(data).hexdigest()
     if checksum != header["sha256"]:
-        raise ValueError(f"{path} is damaged: sha256 should be {header['sha256']}, is {checksum} ({len(data)} bytes)")
+        raise ValueError(
+            f"{path} is damaged: sha256 should be {header['sha256'][:64]}, is {checksum} ({len(data)} bytes)"
+        )
     try:
-        return config, load(data)
+        tensors = load(data)
     except SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file: {error}") from error
+    _check_size(config, sum(value.numel() for value in tensors.values()), Path(folder) / HEADER)
+    return config, tensors
+
+
+def read_policy_config(folder: str | Path) -> PolicyConfig:
+    """The config of a saved policy, without its weights."""
+    return _config_of(_read_header(Path(folder)), Path(folder))
+
+
+def _config_of(header: dict[str, Any], folder: Path) -> PolicyConfig:
+    try:
+        return PolicyConfig.from_dict(fill_in_model(header["config"]))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{folder / HEADER}: config: {error}") from error
+
+
+def _check_size(config: PolicyConfig, held: int, path: Path) -> None:
+    """Refuse a config of a far larger policy than its weights are, before memory is taken for it."""
+    asked, books, there = count_parameters(config), account_bytes(config), available_memory()
+    if asked > 2 * held + SPARE:
+        raise ValueError(
+            f"{path}: config asks for a network of {roughly(asked)} parameters, but the weights have "
+            f"{roughly(held)}; one of them belongs to another policy"
+        )
+    if books > there:
+        raise ValueError(
+            f"{path}: config asks for a codebook of {in_words(books)}, but {in_words(there)} of memory are free; look "
+            "at its action.size, accounts.bins and accounts.num_codes"
+        )
 
 
 def _read_header(folder: Path) -> dict[str, Any]:
     path = folder / HEADER
-    if not path.is_file():
+    if not path.exists():
         raise FileNotFoundError(f"{folder} holds no policy: {HEADER} is missing (policy.save(folder) writes it)")
-    try:
-        header = json.loads(path.read_text())
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(header, dict):
-        raise ValueError(f"{path} must hold a table of fields, got {type(header).__name__}")
-    missing = [name for name in ("format", "config", "weights", "sha256") if name not in header]
-    if missing:
-        raise ValueError(f"{path} lacks the field {missing[0]}")
+    kinds = {"format": "a whole number", "config": "an object", "weights": "text", "sha256": "text"}
+    header = check_fields(read_json(path), kinds, str(path))
     if header["format"] != FORMAT:
-        raise ValueError(f"{path} has format {header['format']}, this version reads format {FORMAT}")
+        raise ValueError(f"{path} has format {shown(header['format'])}, this version reads format {FORMAT}")
     return header

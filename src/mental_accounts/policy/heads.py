@@ -75,8 +75,8 @@ class ClippedGaussian:
     """N(mean, diag(std²)) clipped to [-1, 1]: mean, log_std (..., dim). All that lies beyond a bound counts as on it.
 
     Inside, log-probabilities are those of the normal density; on a bound they are those of the whole tail, as in a
-    Tobit model: log P(u >= 1) = log Φ((mean - 1) / σ). So an action on its bound asks of the mean to lie beyond it,
-    where the inverse of tanh would ask for infinity.
+    Tobit model: log P(u >= 1) = log Φ((mean - 1) / σ). So an action on its bound asks the mean to lie beyond it, where
+    the inverse of tanh would ask for infinity.
     """
 
     mean: Tensor
@@ -93,8 +93,8 @@ class ClippedGaussian:
         return self.log_probs(actions).sum(dim=-1)
 
     def entropy(self, generator: torch.Generator | None = None) -> Tensor:
-        """Exact, (...)."""
-        return self.entropies(generator).sum(dim=-1)
+        """Of the Gaussian before it is clipped, exact, (...)."""
+        return self.entropies().sum(dim=-1)
 
     def log_probs(self, actions: Tensor) -> Tensor:
         """Of each dimension, (..., dim)."""
@@ -104,16 +104,9 @@ class ClippedGaussian:
         tail = torch.special.log_ndtr((self.mean * u.sign() - 1) * precision)
         return torch.where(u.abs() < 1 - MARGIN, density, tail)
 
-    def entropies(self, generator: torch.Generator | None = None) -> Tensor:
-        """Of each dimension, (..., dim): that of the density inside and that of the masses on the bounds."""
-        precision = (-self.log_std).exp()
-        low, high = (-1 - self.mean) * precision, (1 - self.mean) * precision
-        below: Tensor = torch.special.log_ndtr(low)
-        above: Tensor = torch.special.log_ndtr(-high)
-        inside = 1 - below.exp() - above.exp()
-        spread = inside * (self.log_std + 0.5 * math.log(2 * math.pi * math.e))
-        edges = 0.5 * (low * _normal_log_density(low).exp() - high * _normal_log_density(high).exp())
-        return spread + edges - below.exp() * below - above.exp() * above
+    def entropies(self) -> Tensor:
+        """Of each dimension, (..., dim). A policy that always plays a bound has no entropy less: its σ has to stay."""
+        return self.log_std + 0.5 * math.log(2 * math.pi * math.e)
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,17 @@ from mental_accounts.config import PolicyConfig
 
 
 class StateMap(nn.Module):
-    """Two layers of width `hidden` with ReLU, the same at every step: (B, K, state) -> (B, K, hidden)."""
+    """Two layers as wide as the MLP of a block, with ReLU, the same at every step: (B, K, state) -> (B, K, hidden)."""
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
+        inner = config.inner or 4 * config.hidden
         self.layers = nn.Sequential(
-            nn.Linear(config.state_dim, config.hidden),
+            nn.Linear(config.state_dim, inner),
             nn.ReLU(),
-            nn.Linear(config.hidden, config.hidden),
+            nn.Linear(inner, inner),
             nn.ReLU(),
+            nn.Linear(inner, config.hidden),
         )
 
     def forward(self, states: Tensor) -> Tensor:

@@ -13,7 +13,6 @@ import os
 import shutil
 import socket
 import subprocess
-import sys
 import tarfile
 import tempfile
 import threading
@@ -26,6 +25,7 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.data.files import cache_folder
 from mental_accounts.data.tasks import load_task
 from mental_accounts.learning.run_folder import RunError
+from mental_accounts.study.local import WORKER
 from mental_accounts.study.plan import Job
 from mental_accounts.study.view import StudyView
 
@@ -180,7 +180,7 @@ def run_remotely(mailbox: Any, path: str, config: dict[str, Any]) -> str | None:
         assigned: dict[str, float] = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
         threads = str(max(1, int(assigned.get("CPU", 1))))
         process = subprocess.Popen(
-            [sys.executable, "-m", "mental_accounts.study.worker", str(folder)],
+            [*WORKER, str(folder)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

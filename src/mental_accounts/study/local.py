@@ -14,10 +14,12 @@ from threading import Event, Lock
 
 import torch
 
-from mental_accounts.data.workers import usable_cores
+from mental_accounts.machine import available_memory, usable_cores
 from mental_accounts.study.plan import Job
 from mental_accounts.study.view import StudyView
 
+WORKER = (sys.executable, "-P", "-m", "mental_accounts.study.worker")
+"""-P: modules of the current folder must not hide others."""
 GIBIBYTE = 2**30
 CPU_RUN_BYTES = 2 * GIBIBYTE
 """Memory that one run on a CPU may take."""
@@ -35,13 +37,6 @@ def default_workers(jobs: Sequence[Job]) -> int:
     if torch.cuda.is_available() and any(job.config.device != "cpu" for job in jobs):
         limits.append(torch.cuda.mem_get_info()[0] // GPU_RUN_BYTES)
     return max(1, min(limits))
-
-
-def available_memory() -> int:
-    """Bytes that new processes may take."""
-    with contextlib.suppress(OSError, StopIteration), open("/proc/meminfo") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
-    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
 
 
 class LocalLauncher:
@@ -92,7 +87,7 @@ class LocalLauncher:
                 if self._stop.is_set():
                     return "stopped"
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "mental_accounts.study.worker", str(job.path)],
+                    [*WORKER, str(job.path)],
                     stdout=subprocess.PIPE,
                     stderr=errors,
                     text=True,

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_type_hints
 
 from mental_accounts.config import Method, TrainConfig
 from mental_accounts.data.tasks import find_task
-from mental_accounts.files import slug, write_atomically
+from mental_accounts.files import parse_json, slug, write_atomically
 from mental_accounts.learning.run_folder import RunError, RunFolder, surroundings
 
 STUDY_FILE = "study.json"
@@ -153,7 +153,7 @@ def parse_changes(items: Sequence[str]) -> dict[str, Any]:
         if path in OWN_FLAGS:
             raise StudyError(f"{path} is not changed by field=value: use {OWN_FLAGS[path]}")
         try:
-            changes[path] = json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
+            changes[path] = parse_json({"True": "true", "False": "false", "None": "null"}.get(text, text), item)
         except ValueError:
             changes[path] = text
     return changes

@@ -26,7 +26,7 @@ class StudyView:
         self._said = time.monotonic()
         if self.console.is_terminal:
             self._progress = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 TextColumn("{task.percentage:>3.0f}%"),
                 TimeElapsedColumn(),

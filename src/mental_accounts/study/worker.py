@@ -1,4 +1,4 @@
-"""One run in a process of its own: `python -m mental_accounts.study.worker RUN`; says how it goes in lines of JSON."""
+"""One run in a process of its own: `python -P -m mental_accounts.study.worker RUN`; tells how it goes in JSON lines."""
 
 import json
 import os
@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mental_accounts.data.workers import find_own_modules
 from mental_accounts.learning.memory import keep_freed_memory
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.signals import InterruptedRunError
@@ -70,6 +71,7 @@ def main() -> int:
     """Start the run or go on with it."""
     folder = RunFolder(Path(sys.argv[1]))
     sys.stdout = sys.stderr
+    find_own_modules()
     keep_freed_memory()
     try:
         config = folder.read_config()

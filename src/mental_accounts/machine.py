@@ -1,0 +1,39 @@
+"""What this machine has: cores and memory, and words for what is too large for it."""
+
+import contextlib
+import math
+import os
+from pathlib import Path
+
+
+def usable_cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def available_memory() -> int:
+    """Bytes that new processes may take: of the machine, and of the container where there is one."""
+    left = [_of_machine()]
+    with contextlib.suppress(OSError, ValueError):  # `max` where the container has no limit
+        held = Path("/sys/fs/cgroup")
+        left.append(int((held / "memory.max").read_text()) - int((held / "memory.current").read_text()))
+    return max(0, min(left))
+
+
+def _of_machine() -> int:
+    with contextlib.suppress(OSError, StopIteration), open("/proc/meminfo") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
+    return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def in_words(count: int) -> str:
+    """Bytes for people: 3.2 GB."""
+    for unit, size in (("kB", 10**3), ("MB", 10**6), ("GB", 10**9), ("TB", 10**12)):
+        if count < 1000 * size:
+            return f"{count / size:.1f} {unit}"
+    return f"{roughly(count // 10**12)} TB"
+
+
+def roughly(count: int) -> str:
+    """A whole number for people, however large: 1,234, or 10^30."""
+    return f"{count:,}" if count < 10**9 else f"10^{int(math.log10(count))}"
