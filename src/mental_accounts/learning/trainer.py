@@ -21,10 +21,10 @@ from mental_accounts.learning.environments import PACES, Environments
 from mental_accounts.learning.loggers import Logger, Tracker, check_tracker, make_loggers
 from mental_accounts.learning.measures import account_measures, evaluation_measures, exploration_measures
 from mental_accounts.learning.preparation import Preparation, as_episodes, as_trajectories, choose_device, prepare
-from mental_accounts.learning.run_progress import Progress
 from mental_accounts.learning.replay import Replay
 from mental_accounts.learning.rollout import Episode, play
 from mental_accounts.learning.run_folder import RunError, RunFolder
+from mental_accounts.learning.run_progress import Progress
 from mental_accounts.learning.seeds import derive
 from mental_accounts.learning.signals import InterruptedRunError, SignalWatch
 from mental_accounts.learning.update import Updater
