@@ -93,7 +93,7 @@ class ClippedGaussian:
         return self.log_probs(actions).sum(dim=-1)
 
     def entropy(self, generator: torch.Generator | None = None) -> Tensor:
-        """Of the Gaussian before it is clipped, exact, (...)."""
+        """Exact, (...)."""
         return self.entropies().sum(dim=-1)
 
     def log_probs(self, actions: Tensor) -> Tensor:
@@ -105,8 +105,19 @@ class ClippedGaussian:
         return torch.where(u.abs() < 1 - MARGIN, density, tail)
 
     def entropies(self) -> Tensor:
-        """Of each dimension, (..., dim). A policy that always plays a bound has no entropy less: its σ has to stay."""
-        return self.log_std + 0.5 * math.log(2 * math.pi * math.e)
+        """Of each dimension, (..., dim): that of the density inside and that of the masses on the bounds.
+
+        That of the Gaussian before it is clipped would raise σ without end where the mean lies beyond a bound, and with
+        it the weight of those steps in the loss.
+        """
+        precision = (-self.log_std).exp()
+        low, high = (-1 - self.mean) * precision, (1 - self.mean) * precision
+        below: Tensor = torch.special.log_ndtr(low)
+        above: Tensor = torch.special.log_ndtr(-high)
+        inside = 1 - below.exp() - above.exp()
+        spread = inside * (self.log_std + 0.5 * math.log(2 * math.pi * math.e))
+        edges = 0.5 * (low * _normal_log_density(low).exp() - high * _normal_log_density(high).exp())
+        return spread + edges - below.exp() * below - above.exp() * above
 
 
 @dataclass(frozen=True)
