@@ -36,9 +36,9 @@ results: $(INSTALLED)
 	$(BIN)/python results/make_readme.py
 
 bench: $(INSTALLED)
-	$(BIN)/python benchmarks/core.py
-	$(BIN)/python benchmarks/update.py --batch 64
-	$(BIN)/python benchmarks/peers.py
+	$(BIN)/python benchmarks/bench_core.py
+	$(BIN)/python benchmarks/bench_update.py --batch 64
+	$(BIN)/python benchmarks/bench_peers.py
 
 clean:
 	rm -rf .venv .bench build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

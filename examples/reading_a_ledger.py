@@ -11,7 +11,7 @@ import torch
 
 import mental_accounts as ma
 from mental_accounts.policy import action_spec_of, state_dim_of
-from mental_accounts.policy.attention import attention_of
+from mental_accounts.policy.attention_probe import attention_of
 
 STEPS = 100
 

@@ -8,11 +8,11 @@ import math
 import sys
 from pathlib import Path
 
-from mental_accounts.evidence.analysis import Analysis, analyse
-from mental_accounts.evidence.paper import paper_table_for
-from mental_accounts.evidence.report import write_report
-from mental_accounts.evidence.runs import Evidence, read_study
-from mental_accounts.evidence.statistics import Interval
+from mental_accounts.report.analysis import Analysis, analyse
+from mental_accounts.report.paper import paper_table_for
+from mental_accounts.report.report import write_report
+from mental_accounts.report.runs import Evidence, read_study
+from mental_accounts.report.statistics import Interval
 
 sys.path.insert(0, str(Path(__file__).parent / "hidden"))
 import tables

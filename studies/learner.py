@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from mental_accounts.evidence.statistics import difference_interval, mean_interval
+from mental_accounts.report.statistics import difference_interval, mean_interval
 
 RETURN, NLL = "evaluation/return_mean_gm", "training/nll"
 BASELINE = "version 0.1"

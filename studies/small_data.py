@@ -27,10 +27,10 @@ import numpy as np
 from mental_accounts.config import Method, TrainConfig
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.trajectories import Trajectories
-from mental_accounts.evidence.statistics import Interval, difference_interval, mean_interval
 from mental_accounts.learning.run_folder import RunFolder, surroundings
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.presets import PRESETS
+from mental_accounts.report.statistics import Interval, difference_interval, mean_interval
 
 EPISODES = 100
 METHODS: tuple[Method, ...] = ("bc", "dt", "odt", "ewa-vq-odt")

@@ -10,27 +10,38 @@ import pytest
 import mental_accounts
 
 SOURCE = Path(mental_accounts.__file__).parent
+REPOSITORY = Path(__file__).parent.parent
+FOLDERS = ("src", "tests", "studies", "benchmarks", "examples")
 
 # Data flow one way, and so do imports. A room may always import itself.
-SHARED = {"accounts", "config", "fields", "files", "machine", "old_configs", "spaces"}
+BASE = {"checks", "errors", "extras", "fields", "files", "machine", "module_paths", "old_configs", "standardising"}
+SHARED = BASE | {"accounts", "config", "spaces"}
+LEARNING = SHARED | {"presets", "policy", "data"}
 ALLOWED = {
-    "accounts": set(),
+    "checks": set(),
+    "errors": set(),
+    "extras": set(),
     "fields": set(),
     "files": set(),
-    "machine": set(),
+    "machine": {"errors"},
+    "module_paths": set(),
     "old_configs": set(),
-    "config": {"accounts", "fields"},
+    "standardising": set(),
+    "accounts": {"checks", "standardising"},
+    "config": {"accounts", "checks", "fields"},
     "presets": {"config"},
-    "spaces": {"accounts", "config"},
+    "spaces": {"accounts", "checks", "config"},
     "policy": SHARED,
     "environments": set(),
     "data": SHARED | {"environments"},
-    "learning": SHARED | {"presets", "policy", "data"},
-    "evidence": SHARED | {"presets", "policy", "data", "learning"},
-    "study": SHARED | {"presets", "policy", "data", "learning"},
-    "integrations": SHARED | {"policy"},
-    "commands": SHARED | {"presets", "policy", "data", "learning", "study", "evidence", "integrations"},
-    "cli": SHARED | {"presets", "policy", "data", "learning", "study", "evidence", "integrations", "commands"},
+    "learning": LEARNING,
+    "study": LEARNING | {"learning"},
+    "inspect": LEARNING | {"learning"},
+    "report": LEARNING | {"learning", "inspect"},
+    "integrations": SHARED,
+    "export": SHARED | {"policy"},
+    "commands": LEARNING | {"learning", "study", "inspect", "report", "export"},
+    "cli": LEARNING | {"learning", "commands"},
 }
 PURE_TORCH = {"torch", "numpy", "scipy"}  # all that accounts may import beside the standard library
 
@@ -87,6 +98,14 @@ def test_imports_flow_one_way(file: Path) -> None:
             assert target in allowed, f"{file.name} of {room} may not import {module}"
         elif room == "accounts":
             assert module.split(".")[0] in PURE_TORCH | sys.stdlib_module_names, f"accounts may not import {module}"
+
+
+def test_no_two_files_share_a_name() -> None:
+    """But for those that Python and pytest name themselves."""
+    files = [file for folder in FOLDERS for file in (REPOSITORY / folder).rglob("*.py")]
+    names = [file.name for file in files if file.name not in ("__init__.py", "__main__.py", "conftest.py")]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []
+    assert len(names) > 150
 
 
 def test_the_public_names() -> None:

@@ -10,14 +10,15 @@ import numpy as np
 import pytest
 
 from mental_accounts.config import ModelConfig, TrainConfig
-from mental_accounts.data.rollout import Shard
+from mental_accounts.data.behaviour_worker import Shard
+from mental_accounts.data.shards import play_shards
 from mental_accounts.data.tasks import imported_path
-from mental_accounts.data.workers import find_own_modules, paths_for_workers, play_shards
-from mental_accounts.learning.environments import Environments
+from mental_accounts.learning.parallel_envs import Environments
 from mental_accounts.learning.run_folder import RunFolder
+from mental_accounts.module_paths import find_own_modules, paths_for_workers
 from mental_accounts.study.local import LocalLauncher
 from mental_accounts.study.plan import Arm, Study
-from mental_accounts.study.view import StudyView
+from mental_accounts.study.study_view import StudyView
 from tests.learning import tiny_env
 from tests.learning.conftest import aim_data
 from tests.test_hostile_json import TINY

@@ -10,7 +10,7 @@ import mental_accounts
 from mental_accounts.cli import main
 from mental_accounts.data import builtin
 from mental_accounts.data.tasks import TASKS, load_task
-from tests.data.reference import episodes
+from tests.data.slow_windows import episodes
 from tests.data.test_builtin import behaviours
 from tests.data.writers import d4rl_arrays, pickled_paths, write_hdf5, write_pickle
 

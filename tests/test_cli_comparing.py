@@ -8,7 +8,7 @@ import pytest
 from mental_accounts.cli import main
 from mental_accounts.commands import comparing
 from mental_accounts.study.plan import Study
-from tests.evidence.studies import write_study
+from tests.report.made_studies import write_study
 
 Captured = pytest.CaptureFixture[str]
 

@@ -15,10 +15,10 @@ import pytest
 from mental_accounts.cli import main
 from mental_accounts.commands.training import starting_point
 from mental_accounts.data.tasks import imported_path
-from mental_accounts.learning import environments
+from mental_accounts.learning import parallel_envs
 from mental_accounts.learning.evaluation import play_subject, read_subject
 from mental_accounts.learning.run_folder import RunFolder
-from mental_accounts.learning.view import SilentView
+from mental_accounts.learning.run_view import SilentView
 from tests.learning.conftest import aim_data
 from tests.learning.tiny_env import ENV_ID
 
@@ -44,10 +44,10 @@ def test_evaluate_tells_how_far_it_is_and_what_it_does_without(
 ) -> None:
     assert main(["train", *SMALL, "--run", "one"]) == 0
     capsys.readouterr()
-    monkeypatch.setattr(environments, "useful_workers", lambda *_: 1)
-    monkeypatch.setattr(environments, "usable_cores", lambda: 2)
-    monkeypatch.setattr(environments.torch, "get_num_threads", lambda: 2)
-    monkeypatch.setattr(environments.cloudpickle, "dumps", lambda spec: (_ for _ in ()).throw(TypeError("a lock")))
+    monkeypatch.setattr(parallel_envs, "useful_workers", lambda *_: 1)
+    monkeypatch.setattr(parallel_envs, "usable_cores", lambda: 2)
+    monkeypatch.setattr(parallel_envs.torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(parallel_envs.cloudpickle, "dumps", lambda spec: (_ for _ in ()).throw(TypeError("a lock")))
     assert main(["evaluate", "one", "--episodes", "3", "--json"]) == 0
     said = capsys.readouterr()
     assert "a lock" in said.err

@@ -11,11 +11,12 @@ import pytest
 from mental_accounts import files
 from mental_accounts.cli import main
 from mental_accounts.data.tasks import imported_path
+from mental_accounts.errors import CheckpointError
 from mental_accounts.files import parse_json, read_json
-from mental_accounts.learning.checkpoint import CheckpointError, read_checkpoint
+from mental_accounts.learning.checkpoint import read_checkpoint
 from mental_accounts.learning.run_folder import RunFolder
-from tests.evidence.studies import write_study
 from tests.learning.conftest import aim_data
+from tests.report.made_studies import write_study
 
 Captured = pytest.CaptureFixture[str]
 TINY = [

@@ -10,7 +10,7 @@ from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig, Tra
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.learning.capture import RepeatedUpdate
-from mental_accounts.learning.memory import keep_freed_memory
+from mental_accounts.learning.freed_memory import keep_freed_memory
 from mental_accounts.learning.update import Updater
 from mental_accounts.policy import Actor, DecisionTransformer
 

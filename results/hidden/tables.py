@@ -22,8 +22,8 @@ from forms import (
 )
 
 from mental_accounts.data.tasks import find_task
-from mental_accounts.evidence.runs import Evidence, read_study
-from mental_accounts.evidence.statistics import Interval, difference_interval, holm, mean_interval, paired_p_value
+from mental_accounts.report.runs import Evidence, read_study
+from mental_accounts.report.statistics import Interval, difference_interval, holm, mean_interval, paired_p_value
 
 BEGIN, END = "<!-- tables: made by results/make_readme.py -->", "<!-- end of tables -->"
 ORACLE = 84.0

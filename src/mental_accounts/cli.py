@@ -16,14 +16,11 @@ from mental_accounts.commands.exporting import Export
 from mental_accounts.commands.inspecting import Inspect
 from mental_accounts.commands.program import one_line
 from mental_accounts.commands.training import Evaluate, Resume, Train, starting_point
-from mental_accounts.data.workers import find_own_modules
-from mental_accounts.learning.checkpoint import CheckpointError
-from mental_accounts.learning.run_folder import RunError
+from mental_accounts.errors import BrokenEnvironmentError, CheckpointError, DivergenceError, UsageError
 from mental_accounts.learning.signals import StopSignal
-from mental_accounts.learning.stepping import BrokenEnvironmentError
-from mental_accounts.learning.update import DivergenceError
+from mental_accounts.module_paths import find_own_modules
 
-BAD_INPUT = (ValueError, OSError, ImportError, RunError, CheckpointError)
+BAD_INPUT = (ValueError, OSError, ImportError, UsageError, CheckpointError)
 FAILED = (BrokenEnvironmentError, DivergenceError)
 
 
@@ -83,4 +80,4 @@ def check_given(given: Sequence[str]) -> None:
         flag, attached, value = text.partition("=")
         if not text or (attached and not value and flag.startswith("--")):
             name = flag or next((word for word in reversed(given[:place]) if word.startswith("--")), "an argument")
-            raise RunError(f"{name} is given nothing; say what is meant, or leave it out")
+            raise UsageError(f"{name} is given nothing; say what is meant, or leave it out")

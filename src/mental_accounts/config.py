@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
-from mental_accounts.accounts.checks import check_count, check_number, check_positive
+from mental_accounts.checks import check_count, check_number, check_positive
 from mental_accounts.fields import check_choice, config_from_dict, settle_types, shown
 
 Method = Literal["bc", "dt", "odt", "ewa-vq-odt"]

@@ -1,9 +1,13 @@
-"""What this machine has: cores and memory, and words for what is too large for it."""
+"""What this machine has: cores, memory and devices, and words for what is too large for it."""
 
 import contextlib
 import math
 import os
 from pathlib import Path
+
+import torch
+
+from mental_accounts.errors import UsageError
 
 
 def usable_cores() -> int:
@@ -37,3 +41,18 @@ def in_words(count: int) -> str:
 def roughly(count: int) -> str:
     """A whole number for people, however large: 1,234, or 10^30."""
     return f"{count:,}" if count < 10**9 else f"10^{int(math.log10(count))}"
+
+
+def choose_device(name: str) -> torch.device:
+    """The device that is meant: a GPU where there is one, for auto."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.partition(":")[0] not in ("cpu", "cuda"):
+        raise UsageError(f"device must be auto, cpu or cuda, got {name!r}")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise UsageError(f"device must be auto, cpu, cuda or one of several, as in cuda:1, got {name!r}") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UsageError("device cuda was asked for, but there is none; use --device cpu")
+    return device

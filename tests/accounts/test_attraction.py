@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import mental_accounts as ma
 from mental_accounts.accounts import scan
 
-from . import reference
+from . import slow_accounts
 
 phis = st.floats(0.01, 0.99)
 unit = st.floats(0.0, 1.0)
@@ -34,7 +34,7 @@ def test_trace_is_posting_is_the_closed_form_is_algorithm_1(
     codes, rewards = trajectories(3, T, M)
     start = torch.randn(3, M, dtype=torch.float64) if started else None
     literal = [
-        reference.ewa(c, r, phi, delta, M, None if start is None else start[i].tolist())
+        slow_accounts.ewa(c, r, phi, delta, M, None if start is None else start[i].tolist())
         for i, (c, r) in enumerate(zip(codes.tolist(), rewards.tolist(), strict=True))
     ]
     expected = torch.tensor([trace for trace, _ in literal], dtype=torch.float64)
@@ -70,7 +70,7 @@ def test_the_canonical_rule_three_ways(phi: float, rho: float, delta: float, n0:
     codes, rewards = trajectories(2, T, M)
     foregone = torch.randn(2, T, M, dtype=torch.float64) if known else None
     literal = [
-        reference.canonical_ewa(
+        slow_accounts.canonical_ewa(
             codes[i].tolist(), rewards[i].tolist(), foregone[i].tolist() if known else None, phi, rho, delta, M, n0
         )
         for i in range(2)

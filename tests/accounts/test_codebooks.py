@@ -7,7 +7,7 @@ import mental_accounts as ma
 from mental_accounts.accounts import codebook_from_spec
 from mental_accounts.accounts import codebooks as module
 
-from . import reference
+from . import slow_accounts
 
 EXACT_BINS = st.sampled_from([2, 3, 5])  # grid points and borders are dyadic, so that brute force has exact ties
 
@@ -25,9 +25,9 @@ def test_full_grid_routes_to_the_nearest_center(dim: int, bins: int, seed: int) 
     torch.manual_seed(seed)
     book = ma.GridCodebook(dim=dim, bins=bins)
     actions = random_and_border_actions(dim, bins)
-    centers = reference.grid_centers(dim, bins)
+    centers = slow_accounts.grid_centers(dim, bins)
     assert book.centers.tolist() == [list(center) for center in centers]
-    expected = [reference.nearest(action, centers) for action in actions.clamp(-1, 1).tolist()]
+    expected = [slow_accounts.nearest(action, centers) for action in actions.clamp(-1, 1).tolist()]
     assert book.route(actions).tolist() == expected
 
 
@@ -39,7 +39,7 @@ def test_subset_routes_a_cell_to_the_code_nearest_to_its_grid_point(dim: int, bi
     actions = torch.rand(30, dim) * 2 - 1
     digits = [[round((x + 1) / 2 * (bins - 1)) for x in cells.centers[cell].tolist()] for cell in cells.route(actions)]
     codes = [[round((x + 1) / 2 * (bins - 1)) for x in center] for center in book.centers.tolist()]
-    assert book.route(actions).tolist() == [reference.nearest(point, codes) for point in digits]
+    assert book.route(actions).tolist() == [slow_accounts.nearest(point, codes) for point in digits]
 
 
 def test_the_papers_subset_sees_the_first_three_dimensions_only() -> None:
@@ -83,7 +83,7 @@ def test_algorithm2_table_against_the_literal_algorithm() -> None:
         codes = [[(i // b**d) % b for d in range(dim)] for i in range(N)]
         actions = torch.rand(20, dim) * 2 - 1
         cells = [[round((x + 1) / 2 * (b - 1)) for x in action] for action in actions.tolist()]
-        assert book.route(actions).tolist() == [reference.nearest(cell, codes) for cell in cells]
+        assert book.route(actions).tolist() == [slow_accounts.nearest(cell, codes) for cell in cells]
 
 
 def test_huge_full_grid_routes_by_arithmetic() -> None:

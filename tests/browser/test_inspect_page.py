@@ -11,12 +11,12 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from mental_accounts.config import ActionSpec
-from mental_accounts.evidence import inspect_page
-from mental_accounts.evidence.camera import Film
-from mental_accounts.evidence.inspect import Recording
-from mental_accounts.evidence.inspect_page import to_page
-from mental_accounts.evidence.inspect_summary import usage
-from tests.evidence.recordings import NO_FILM, config, pictures, recording
+from mental_accounts.inspect import inspect_page
+from mental_accounts.inspect.camera import Film
+from mental_accounts.inspect.inspect_page import to_page
+from mental_accounts.inspect.inspect_summary import usage
+from mental_accounts.inspect.recording import Recording
+from tests.inspect.recordings import NO_FILM, config, pictures, recording
 from tests.policy.helpers import DISCRETE
 
 from .conftest import Watched

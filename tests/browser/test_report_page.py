@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mental_accounts.evidence.report import write_report
-from mental_accounts.evidence.runs import SEVEN, read_study
-from tests.evidence.studies import write_study
+from mental_accounts.report.report import write_report
+from mental_accounts.report.runs import SEVEN, read_study
+from tests.report.made_studies import write_study
 
 from .conftest import Watched
 

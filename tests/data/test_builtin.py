@@ -12,8 +12,8 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from mental_accounts.data import DataError, Trajectories, builtin, files, load_task, workers
-from mental_accounts.data.rollout import Actor, Shard, play
+from mental_accounts.data import DataError, Trajectories, builtin, load_task, shards, tensor_files
+from mental_accounts.data.behaviour_worker import Actor, Shard, play
 
 
 def write_actor(path: Path, obs: int, act: int, seed: int, width: int = 8) -> None:
@@ -206,7 +206,7 @@ def test_a_crash_keeps_what_is_finished_and_the_next_run_goes_on(
     make = {"robot": "robot", "kind": "medium", "size": 2400, "folder": folder}
 
     def trouble_after(finished: int) -> Any:
-        real = workers.Worker.play
+        real = shards.Worker.play
 
         def play_then(self: Any, shard: Shard, path: Path, advance: Any) -> None:
             if len(list(path.parent.glob("[!.]*.safetensors"))) >= finished:
@@ -216,14 +216,14 @@ def test_a_crash_keeps_what_is_finished_and_the_next_run_goes_on(
         return play_then
 
     with monkeypatch.context() as patch:
-        patch.setattr(workers.Worker, "play", trouble_after(2))
+        patch.setattr(shards.Worker, "play", trouble_after(2))
         with pytest.raises(DataError, match=message):
             builtin.make_builtin(**make, workers=1)
     assert [name.rpartition("/")[2] for name in in_cache(cache)] == [f"shard-0000{i}.safetensors" for i in (0, 1)]
     (tmp_path / "trouble").unlink()
     times = {file: file.stat().st_mtime_ns for file in cache.rglob("shard-*")}
     played: list[Shard] = []
-    real = workers.Worker.play
+    real = shards.Worker.play
 
     def counted(self: Any, shard: Shard, path: Path, advance: Any) -> None:
         played.append(shard)
@@ -231,7 +231,7 @@ def test_a_crash_keeps_what_is_finished_and_the_next_run_goes_on(
         real(self, shard, path, advance)
 
     with monkeypatch.context() as patch:
-        patch.setattr(workers.Worker, "play", counted)
+        patch.setattr(shards.Worker, "play", counted)
         resumed = builtin.make_builtin(**make, workers=2)
     assert len(played) == 4
     assert len(in_cache(cache)) == 1  # the shards are gone, the data set is there
@@ -254,7 +254,7 @@ def test_a_full_disk_at_the_very_end(folder: Path, cache: Path, monkeypatch: pyt
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with monkeypatch.context() as patch:
-        patch.setattr(files, "save_file", full)
+        patch.setattr(tensor_files, "save_file", full)
         with pytest.raises(OSError, match="No space left"):
             builtin.make_builtin("robot", "medium", 800, folder=folder)
     assert all("shard-" in name for name in in_cache(cache))

@@ -14,7 +14,7 @@ import pytest
 from mental_accounts.cli import main
 from mental_accounts.data import DataError, read_d4rl
 from tests.data.limits import assert_refused_within_a_gigabyte, assert_success_or_one_line
-from tests.data.reference import assert_same, episodes
+from tests.data.slow_windows import assert_same, episodes
 from tests.data.writers import d4rl_arrays, write_hdf5
 from tests.fuzz.mutations import mutated_bytes
 

@@ -14,7 +14,7 @@ from mental_accounts.cli import main
 from mental_accounts.data import DataError, read_pickle
 from mental_accounts.data.pickle_machine import MAX_INSTRUCTIONS
 from tests.data.limits import assert_refused_within_a_gigabyte, assert_success_or_one_line
-from tests.data.reference import episodes
+from tests.data.slow_windows import episodes
 from tests.data.writers import pickled_paths, write_pickle
 from tests.fuzz.mutations import mutated_bytes
 

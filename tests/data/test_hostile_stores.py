@@ -15,10 +15,10 @@ from torch import Tensor
 from mental_accounts.cli import main
 from mental_accounts.config import ActionSpec
 from mental_accounts.data import DataError, Trajectories
-from mental_accounts.data.files import FORMAT, checksum, read_facts
 from mental_accounts.data.tasks import imported_path
+from mental_accounts.data.tensor_files import FORMAT, checksum, read_facts
 from tests.data.limits import assert_success_or_one_line
-from tests.data.reference import episodes, store_of
+from tests.data.slow_windows import episodes, store_of
 from tests.fuzz.mutations import mutated_bytes, mutated_json
 
 PARTS = episodes(3, shortest=5, longest=5)

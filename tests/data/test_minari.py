@@ -13,7 +13,7 @@ from minari.storage import hosting
 
 from mental_accounts.config import ActionSpec
 from mental_accounts.data import DataError, load_task, read_minari
-from tests.data.reference import Episode, assert_same
+from tests.data.slow_windows import Episode, assert_same
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:minari")
 

@@ -12,7 +12,7 @@ import pytest
 
 from mental_accounts.config import ActionSpec
 from mental_accounts.data import DataError, read_pickle
-from tests.data.reference import assert_same, episodes
+from tests.data.slow_windows import assert_same, episodes
 from tests.data.writers import pickled_paths, write_pickle
 
 PARTS = episodes(6)

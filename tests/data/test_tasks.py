@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from mental_accounts.data import TASKS, DataError, find_task, import_data, load_task, normalised_score, tasks
-from tests.data.reference import assert_same, episodes
+from tests.data.slow_windows import assert_same, episodes
 from tests.data.writers import d4rl_arrays, pickled_paths, write_hdf5, write_pickle
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import mental_accounts as ma
 from mental_accounts.config import ActionSpec
-from mental_accounts.data import DataError, Trajectories, annotation, files, storage
-from tests.data.reference import Episode, assert_same, episodes, flat, store_of
+from mental_accounts.data import DataError, Trajectories, annotation, storage, tensor_files
+from tests.data.slow_windows import Episode, assert_same, episodes, flat, store_of
 
 BOX = ActionSpec("box", 2, (-1.0, -1.0), (1.0, 1.0))
 
@@ -277,7 +277,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
         temporary.write_bytes(b"half")
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(files, "save_file", full)
+    monkeypatch.setattr(tensor_files, "save_file", full)
     with pytest.raises(OSError, match="No space left"):
         store.save(path)
     assert path.read_bytes() == before

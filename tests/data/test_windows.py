@@ -8,7 +8,7 @@ from scipy import stats
 
 import mental_accounts as ma
 from mental_accounts.data import DataError, Trajectories, WindowSampler
-from tests.data.reference import Episode, episodes, padded_window, sample_first_steps, store_of
+from tests.data.slow_windows import Episode, episodes, padded_window, sample_first_steps, store_of
 
 K = 7
 

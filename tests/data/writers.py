@@ -6,7 +6,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from tests.data.reference import Episode
+from tests.data.slow_windows import Episode
 
 
 def d4rl_arrays(parts: list[Episode]) -> dict[str, np.ndarray]:

@@ -13,16 +13,16 @@ import torch
 from mental_accounts.cli import BAD_INPUT
 from mental_accounts.config import ActionSpec, ModelConfig, PolicyConfig, TrainConfig
 from mental_accounts.data.tasks import imported_path
-from mental_accounts.evidence.runs import read_study
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.policy import DecisionTransformer
-from tests.data.reference import episodes
+from mental_accounts.report.runs import read_study
+from tests.data.slow_windows import episodes
 from tests.data.writers import d4rl_arrays, pickled_paths, write_hdf5, write_pickle
-from tests.evidence.studies import write_study
 from tests.fuzz.mutations import mutated_bytes, mutated_json
 from tests.learning.conftest import aim_data
 from tests.learning.tiny_env import ENV_ID
+from tests.report.made_studies import write_study
 
 Mutation = Callable[[bytes, random.Random], bytes]
 TINY = TrainConfig(

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
 def test_damaged_files_are_read_or_refused(name: str, tmp_path: Path) -> None:
     count = CASES or (15 if name in SLOW else 40)
     environment = {**os.environ, "MENTAL_ACCOUNTS_CACHE": str(tmp_path / "case" / "cache"), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.fuzz.worker", name, str(tmp_path), "0", str(count)]
+    command = [sys.executable, "-m", "tests.fuzz.fuzz_process", name, str(tmp_path), "0", str(count)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
     assert done.returncode == 0, f"the process ended in {lines[-1:]}: {done.stderr[-2000:]}"

@@ -6,8 +6,9 @@ import time
 
 import pytest
 
+from mental_accounts.errors import InterruptedRunError
 from mental_accounts.learning import signals
-from mental_accounts.learning.signals import InterruptedRunError, SignalWatch, StopSignal
+from mental_accounts.learning.signals import SignalWatch, StopSignal
 
 
 def test_a_second_signal_later_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

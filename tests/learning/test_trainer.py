@@ -19,16 +19,20 @@ import torch
 from mental_accounts.config import ModelConfig, TrainConfig
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.trajectories import Trajectories
-from mental_accounts.learning.checkpoint import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
+from mental_accounts.errors import (
+    BrokenEnvironmentError,
+    CheckpointError,
+    DivergenceError,
+    InterruptedRunError,
+    UsageError,
+)
+from mental_accounts.learning.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from mental_accounts.learning.episodes import Episode
 from mental_accounts.learning.preparation import prepare
 from mental_accounts.learning.replay import Replay
-from mental_accounts.learning.rollout import Episode
-from mental_accounts.learning.run_folder import RunError, RunFolder
-from mental_accounts.learning.signals import InterruptedRunError
-from mental_accounts.learning.stepping import BrokenEnvironmentError
+from mental_accounts.learning.run_folder import RunFolder
+from mental_accounts.learning.run_view import SilentView
 from mental_accounts.learning.trainer import Trainer
-from mental_accounts.learning.update import DivergenceError
-from mental_accounts.learning.view import SilentView
 from mental_accounts.policy import DecisionTransformer
 from mental_accounts.presets import PRESETS, PresetName
 
@@ -202,18 +206,22 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
 
 def test_two_processes_cannot_write_one_run_and_configs_do_not_mix(aim: TrainConfig, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    with folder.locked(), pytest.raises(RunError, match="is being written by process"), RunFolder(folder.path).locked():
+    with (
+        folder.locked(),
+        pytest.raises(UsageError, match="is being written by process"),
+        RunFolder(folder.path).locked(),
+    ):
         pass
     folder.write_config(aim, ["test"])
-    with folder.locked(), pytest.raises(RunError, match="is being written by process"):
+    with folder.locked(), pytest.raises(UsageError, match="is being written by process"):
         RunFolder(folder.path).write_config(replace(aim, seed=1), ["test"])
     assert folder.read_config() == aim
-    with pytest.raises(RunError, match=r"another configuration \(different: seed\)"):
+    with pytest.raises(UsageError, match=r"another configuration \(different: seed\)"):
         Trainer(replace(aim, seed=1), folder).run()
     folder.add_metrics({"iteration": 1})
-    with pytest.raises(RunError, match=r"another configuration \(different: seed, lr\)"):
+    with pytest.raises(UsageError, match=r"another configuration \(different: seed, lr\)"):
         folder.write_config(replace(aim, seed=1, lr=0.5), ["test"])
-    with pytest.raises(RunError, match="holds no run"):
+    with pytest.raises(UsageError, match="holds no run"):
         RunFolder(tmp_path / "nothing").read_config()
 
 
@@ -311,9 +319,9 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(
 
 
 def test_data_that_do_not_fit_the_environment(aim: TrainConfig) -> None:
-    with pytest.raises(RunError, match="do not fit CartPole-v1: observations of size 1 where the environment has 4"):
+    with pytest.raises(UsageError, match="do not fit CartPole-v1: observations of size 1 where the environment has 4"):
         prepare(replace(aim, env_id="CartPole-v1"))
-    with pytest.raises(RunError, match="cannot be made"):
+    with pytest.raises(UsageError, match="cannot be made"):
         prepare(replace(aim, env_id="NoSuchThing-v0"))
 
 
@@ -553,7 +561,7 @@ def test_random_episodes_are_kept_and_other_data_refused(aim: TrainConfig, tmp_p
     with pytest.raises(InterruptedRunError):
         stopped.run()
     aim_data(seed=7).save(imported_path("aim"))
-    with pytest.raises(RunError, match="not those that the run began with"):
+    with pytest.raises(UsageError, match="not those that the run began with"):
         start(replace(aim, checkpoint_seconds=0.0), tmp_path / "run").run()
 
 
@@ -601,10 +609,10 @@ def test_environments_of_all_kinds(tmp_path: Path) -> None:
     start(replace(config, env_id="Precise-v0"), tmp_path / "precise").run()
     for method in ("odt", "ewa-vq-odt"):
         start(replace(config, env_id="Late-v0", method=method), tmp_path / method).run()
-    with pytest.raises(RunError, match="constructor raised KeyError"):
+    with pytest.raises(UsageError, match="constructor raised KeyError"):
         prepare(replace(config, env_id="Broken-v0"))
     for device in ("mps", "meta", "nonsense"):
-        with pytest.raises(RunError, match="device must be auto, cpu or cuda"):
+        with pytest.raises(UsageError, match="device must be auto, cpu or cuda"):
             start(replace(config, device=device), tmp_path / "device")
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from mental_accounts.policy import DecisionTransformer
 
-from . import reference
+from . import slow_policy
 from .helpers import BOX, DISCRETE, make_policy, make_window, numbers, tiny
 
 
@@ -50,7 +50,7 @@ def test_outputs_and_gradients_equal_the_slow_reference(config: object, K: int, 
     if "attractions" in window:
         window["attractions"] = window["attractions"].double()
     weights = {name: value.detach().clone().requires_grad_() for name, value in policy.named_parameters()}
-    expected = reference.predictions(weights | dict(policy.named_buffers()), config, window)
+    expected = slow_policy.predictions(weights | dict(policy.named_buffers()), config, window)
     got = vars(policy(**window))
     there = window["mask"]
     for name, value in expected.items():

@@ -6,7 +6,7 @@ import torch
 from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig
 from mental_accounts.policy import DecisionTransformer, autocast, transformer
 from mental_accounts.policy import decision_transformer as module
-from mental_accounts.policy.attention import attention_of
+from mental_accounts.policy.attention_probe import attention_of
 from mental_accounts.policy.long_attention import FROM, attend_columns
 
 from ..conftest import CUDA

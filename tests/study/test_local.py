@@ -15,7 +15,7 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.study.local import LocalLauncher, default_workers
 from mental_accounts.study.plan import Arm, Job, Study
-from mental_accounts.study.view import StudyView
+from mental_accounts.study.study_view import StudyView
 
 
 def study_of(aim: TrainConfig, folder: Path, seeds: tuple[int, ...] = (0, 1)) -> Study:

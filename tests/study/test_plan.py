@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from mental_accounts.config import TrainConfig
+from mental_accounts.errors import UsageError
 from mental_accounts.presets import PRESETS
-from mental_accounts.study.plan import Arm, Study, StudyError, parse_changes, with_changes
+from mental_accounts.study.plan import Arm, Study, parse_changes, with_changes
 
 
 def make(folder: Path, **changes: object) -> Study:
@@ -60,7 +61,7 @@ def test_changes_find_their_field_and_keep_its_type() -> None:
     ],
 )
 def test_bad_methods(text: str, message: str) -> None:
-    with pytest.raises(StudyError, match=message):
+    with pytest.raises(UsageError, match=message):
         Arm.parse(text)
 
 
@@ -95,5 +96,5 @@ def test_a_folder_keeps_to_its_settings(tmp_path: Path) -> None:
     (first / "metrics.jsonl").write_text("{}\n")  # it has begun
     study.write(["compare"])
     other = make(tmp_path, base=with_changes(PRESETS["quick"], {"lr": 0.5}))
-    with pytest.raises(StudyError, match=r"another configuration \(different: lr\).*--out"):
+    with pytest.raises(UsageError, match=r"another configuration \(different: lr\).*--out"):
         other.write(["compare"])

@@ -12,7 +12,6 @@ from mental_accounts.accounts.bias import (
     spread_columns,
 )
 from mental_accounts.accounts.bookkeeping import Bookkeeping, Entry, StateBaseline, StateCodes
-from mental_accounts.accounts.checks import check_codes, check_finite
 from mental_accounts.accounts.codebooks import (
     Codebook,
     DiscreteCodebook,
@@ -24,6 +23,7 @@ from mental_accounts.accounts.codebooks import (
 )
 from mental_accounts.accounts.ledger import CanonicalLedger, Ledger
 from mental_accounts.accounts.rewards import RewardTransform
+from mental_accounts.checks import check_codes, check_finite
 
 __all__ = [
     "EWA",

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mental_accounts.accounts.checks import check_number
 from mental_accounts.accounts.ledger import CanonicalLedger, Ledger, foregone_payoffs
 from mental_accounts.accounts.precision import full_precision, without_autocast
 from mental_accounts.accounts.scan import (
@@ -23,6 +22,7 @@ from mental_accounts.accounts.scan import (
     trace_credits,
     trace_posts,
 )
+from mental_accounts.checks import check_number
 
 
 @dataclass(frozen=True)

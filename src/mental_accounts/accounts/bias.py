@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mental_accounts.accounts.checks import check_count, check_number, check_positive, looking_is_free
 from mental_accounts.accounts.precision import full_precision
+from mental_accounts.checks import check_count, check_number, check_positive, looking_is_free
 
 TOKENS_PER_STEP = 3
 

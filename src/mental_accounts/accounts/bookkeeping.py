@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 
 from mental_accounts.accounts.attraction import UpdateRule
-from mental_accounts.accounts.checks import check_count, check_finite, check_positive, looking_is_free
 from mental_accounts.accounts.codebooks import Codebook, check_codebook, fit_centers, nearest_center
 from mental_accounts.accounts.ledger import CanonicalLedger, Ledger
 from mental_accounts.accounts.precision import FullPrecisionModule, full_precision
 from mental_accounts.accounts.rewards import RewardTransform
 from mental_accounts.accounts.scan import sums_before
+from mental_accounts.checks import check_count, check_finite, check_positive, looking_is_free
+from mental_accounts.standardising import spread
 
 FIT_STATES = 50_000
 """States that clusters are fitted on; more do not move the centres."""
@@ -61,15 +62,6 @@ class StateCodes(FullPrecisionModule):
         if looking_is_free(self.centers) and not bool(torch.isfinite(self.centers[0, 0])):
             raise ValueError("these clusters of states have no centres yet: fit the accounts on data first")
         return nearest_center((full_precision(states) - self.mean) / self.std, self.centers)
-
-
-def spread(values: Tensor) -> Tensor:
-    """Standard deviations to divide by, (N, d) -> (d,): as ODT has them, 1e-6 added, but 1 where a value never changes.
-
-    A value that was constant in the data may change later; divided by 1e-6 it would drown all others.
-    """
-    constant = values.amax(dim=0) == values.amin(dim=0)
-    return torch.where(constant, 1.0, values.std(dim=0, correction=0) + 1e-6)
 
 
 class StateBaseline(FullPrecisionModule):

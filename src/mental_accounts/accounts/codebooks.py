@@ -13,8 +13,8 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from mental_accounts.accounts.checks import check_codes, check_count, check_finite, looking_is_free
 from mental_accounts.accounts.precision import FullPrecisionModule, full_precision
+from mental_accounts.checks import check_codes, check_count, check_finite, looking_is_free
 
 TABLE_CELLS = 2**22
 """The largest grid for which a cell -> code table (and the list of all centres) is kept."""

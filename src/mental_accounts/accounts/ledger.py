@@ -8,8 +8,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from mental_accounts.accounts.checks import check_codes, check_count, check_finite, looking_is_free
 from mental_accounts.accounts.precision import FullPrecisionModule
+from mental_accounts.checks import check_codes, check_count, check_finite, looking_is_free
 
 
 class Ledger(FullPrecisionModule):

@@ -5,8 +5,8 @@ from typing import Literal, Self, get_args
 import torch
 from torch import Tensor
 
-from mental_accounts.accounts.checks import check_finite, check_positive
 from mental_accounts.accounts.precision import FullPrecisionModule, full_precision
+from mental_accounts.checks import check_finite, check_positive
 
 RewardKind = Literal["raw", "centred", "standardised"]
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mental_accounts.accounts.checks import check_codes, check_finite, looking_is_free
 from mental_accounts.accounts.ledger import Ledger
 from mental_accounts.accounts.precision import full_precision
+from mental_accounts.checks import check_codes, check_finite, looking_is_free
 
 CHUNK_STEPS = 32
 """Steps compared with each other at a time. A context of up to this length is traced without a loop."""

@@ -13,19 +13,19 @@ from rich.table import Table
 from mental_accounts.commands.program import command, one_line
 from mental_accounts.data.d4rl import cached_d4rl
 from mental_accounts.data.tasks import load_task
-from mental_accounts.evidence.analysis import analyse
-from mental_accounts.evidence.figures import check_matplotlib, paper_figure, save
-from mental_accounts.evidence.inspected import inspect_evidence
-from mental_accounts.evidence.paper import beside_the_paper, paper_table_for
-from mental_accounts.evidence.report import Report, write_report
-from mental_accounts.evidence.runs import Evidence, read_runs, read_study
+from mental_accounts.errors import UsageError
 from mental_accounts.learning.footprint import check_data_steps
-from mental_accounts.learning.run_folder import RunError
 from mental_accounts.learning.signals import stopping_by_signal
 from mental_accounts.presets import PRESETS, PresetName
+from mental_accounts.report.analysis import analyse
+from mental_accounts.report.figures import check_matplotlib, paper_figure, save
+from mental_accounts.report.inspected import inspect_evidence
+from mental_accounts.report.paper import beside_the_paper, paper_table_for
+from mental_accounts.report.report import Report, write_report
+from mental_accounts.report.runs import Evidence, read_runs, read_study
 from mental_accounts.study.local import LocalLauncher, default_workers
-from mental_accounts.study.plan import STUDY_FILE, Arm, Study, StudyError, parse_changes, with_changes
-from mental_accounts.study.view import StudyView
+from mental_accounts.study.plan import STUDY_FILE, Arm, Study, parse_changes, with_changes
+from mental_accounts.study.study_view import StudyView
 
 FAILED_RUNS = 3
 """Exit code of a comparison of which some runs failed: the report is there, without them."""
@@ -91,9 +91,9 @@ class Compare:
     def plan(self) -> Study:
         """What is to be run."""
         if self.seeds < 1:
-            raise StudyError(f"a comparison needs at least one seed, got --seeds {self.seeds}")
+            raise UsageError(f"a comparison needs at least one seed, got --seeds {self.seeds}")
         if self.seeds > MOST_SEEDS:
-            raise StudyError(f"--seeds must be at most {MOST_SEEDS:,}, each is a run, got {self.seeds}")
+            raise UsageError(f"--seeds must be at most {MOST_SEEDS:,}, each is a run, got {self.seeds}")
         base = with_changes(PRESETS[self.preset], parse_changes(self.set))
         name = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", task) for task in self.task)[:80]
         return Study(
@@ -128,7 +128,7 @@ class Reproduce:
     def execute(self) -> int:
         """Run, print the tables, draw the figure."""
         if not self.scope:
-            raise StudyError("give at least one --scope: window, trajectory")
+            raise UsageError("give at least one --scope: window, trajectory")
         tasks = tuple(f"d4rl/{name}-v2" if cached_d4rl(f"{name}-v2").exists() else name for name in PAPER_TASKS)
         arms = (
             ("ewa-vq-odt",) if self.scope == ("window",) else tuple(f"ewa-vq-odt:account_scope={s}" for s in self.scope)
@@ -162,13 +162,13 @@ class ReportCommand:
         """Read and write."""
         check_matplotlib()
         if not self.folders:
-            raise RunError("give the folder of a comparison, or folders of runs")
+            raise UsageError("give the folder of a comparison, or folders of runs")
         missing = next((folder for folder in self.folders if not folder.is_dir()), None)
         if missing is not None:
-            raise RunError(f"{missing} does not exist; give the folder of a comparison, or folders of runs")
+            raise UsageError(f"{missing} does not exist; give the folder of a comparison, or folders of runs")
         if (self.folders[0] / STUDY_FILE).exists():
             if len(self.folders) > 1:
-                raise RunError("give one comparison at a time, or folders of runs")
+                raise UsageError("give one comparison at a time, or folders of runs")
             evidence, out = read_study(self.folders[0]), self.out or self.folders[0]
         else:
             evidence, out = read_runs(self.folders), self.out or Path()
@@ -180,7 +180,7 @@ class ReportCommand:
 def run_study(study: Study, running: Running) -> dict[str, str]:
     """Run what is not finished; what went wrong, by run."""
     if running.workers is not None and running.workers < 1:
-        raise StudyError(f"--workers must be at least 1, got {running.workers}")
+        raise UsageError(f"--workers must be at least 1, got {running.workers}")
     study.write(["mental-accounts", *sys.argv[1:]])
     missing = [job for job in study.jobs if not job.is_finished]
     console = Console()

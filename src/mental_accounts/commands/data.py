@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from mental_accounts.accounts.checks import check_count
+from mental_accounts.checks import check_count
 from mental_accounts.data import TASKS, Task, Trajectories, find_task, import_data, load_task
 from mental_accounts.data.asked import describe_range, return_range
 from mental_accounts.data.catalogue import Held, held_data

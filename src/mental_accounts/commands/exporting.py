@@ -6,9 +6,10 @@ from typing import Any
 
 import tyro
 
-from mental_accounts.integrations.exporting import ExportFormat, export_policy
+from mental_accounts.errors import UsageError
+from mental_accounts.export.programs import ExportFormat, export_policy
 from mental_accounts.learning.footprint import check_episodes
-from mental_accounts.learning.run_folder import RunError, RunFolder
+from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.policy import DecisionTransformer
 
 
@@ -29,13 +30,13 @@ class Export:
         """Write it, check it against the policy, and say where it is."""
         folder, about = self.run, dict[str, Any]()
         if not folder.is_dir():
-            raise RunError(f"{folder} does not exist; give the folder of a run, or of a saved policy")
+            raise UsageError(f"{folder} does not exist; give the folder of a run, or of a saved policy")
         run = RunFolder(folder)
         if run.is_run:
             about = {"env_id": run.read_task()["env_id"], "target_return": run.target_return()}
             folder = self.run / "policy"
             if not folder.is_dir():
-                raise RunError(f"{self.run} has no policy yet: the run has not written its first checkpoint")
+                raise UsageError(f"{self.run} has no policy yet: the run has not written its first checkpoint")
         output = self.output or self.run / "export"
         policy = DecisionTransformer.load(folder)
         check_episodes(policy.config, self.num_envs, "--num-envs")

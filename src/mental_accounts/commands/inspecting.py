@@ -8,12 +8,12 @@ from typing import Annotated
 
 import tyro
 
-from mental_accounts.accounts.checks import check_count
+from mental_accounts.checks import check_count
 from mental_accounts.data.trajectories import Trajectories
-from mental_accounts.evidence.inspect import record
-from mental_accounts.evidence.inspect_page import film_recording, to_page
-from mental_accounts.evidence.inspect_summary import findings, numbers
 from mental_accounts.files import write_atomically
+from mental_accounts.inspect.inspect_page import film_recording, to_page
+from mental_accounts.inspect.inspect_summary import findings, numbers
+from mental_accounts.inspect.recording import record
 from mental_accounts.learning.evaluation import read_subject
 from mental_accounts.learning.footprint import check_episodes
 

@@ -17,15 +17,14 @@ from rich.console import Console
 from mental_accounts.commands.program import command
 from mental_accounts.config import Method, TrainConfig
 from mental_accounts.data.asked import is_far_outside
+from mental_accounts.errors import BrokenEnvironmentError, InterruptedRunError, UsageError
 from mental_accounts.learning.evaluation import check_video, evaluate_policy, film, read_subject
 from mental_accounts.learning.footprint import check_episodes
+from mental_accounts.learning.freed_memory import keep_freed_memory
 from mental_accounts.learning.loggers import Tracker
-from mental_accounts.learning.memory import keep_freed_memory
-from mental_accounts.learning.run_folder import RunError, RunFolder, read_config_file
-from mental_accounts.learning.signals import InterruptedRunError
-from mental_accounts.learning.stepping import BrokenEnvironmentError
+from mental_accounts.learning.run_folder import RunFolder, read_config_file
+from mental_accounts.learning.run_view import make_view
 from mental_accounts.learning.trainer import Trainer
-from mental_accounts.learning.view import make_view
 from mental_accounts.presets import PRESETS, PresetName
 
 
@@ -57,7 +56,7 @@ class Train:
         folder = RunFolder(self.run or _new_folder(settings))
         is_new = not folder.path.exists()
         if folder.has_begun:
-            raise RunError(f"{folder.path} holds a run already; go on with: {command(['resume', str(folder.path)])}")
+            raise UsageError(f"{folder.path} holds a run already; go on with: {command(['resume', str(folder.path)])}")
         folder.path.mkdir(parents=True, exist_ok=True)
         folder.write_config(settings, ["mental-accounts", *sys.argv[1:]])
         try:
@@ -152,7 +151,7 @@ def starting_point(arguments: list[str]) -> Train:
     method: Method | None = None
     flags = {name.partition("=")[0] for name in arguments}
     if arguments[:1] == ["train"] and {"--preset", "--config"} <= flags:
-        raise RunError("give --preset or --config, not both: each says where to start from")
+        raise UsageError("give --preset or --config, not both: each says where to start from")
     for place, name in enumerate(arguments):
         flag, attached, value = name.partition("=")
         value = value if attached else "".join(arguments[place + 1 : place + 2])

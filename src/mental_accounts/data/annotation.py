@@ -13,11 +13,12 @@ import torch
 from torch import Tensor
 
 from mental_accounts.accounts import Bookkeeping, Entry
-from mental_accounts.accounts.checks import looking_is_free
 from mental_accounts.accounts.scan import block_sums
+from mental_accounts.checks import looking_is_free
 from mental_accounts.config import ActionSpec
-from mental_accounts.data.checks import DataError, check_actions
+from mental_accounts.data.data_checks import check_actions
 from mental_accounts.data.storage import Column
+from mental_accounts.errors import DataError
 
 GROUP_STEPS = 2**18
 """Padded steps traced at a time, and actions routed at a time: bounds the memory."""

@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 
 from mental_accounts.config import ActionSpec
-from mental_accounts.data.checks import DataError
-from mental_accounts.data.files import cache_folder
+from mental_accounts.data.behaviour_worker import Shard
 from mental_accounts.data.progress import progress_bar
-from mental_accounts.data.rollout import Shard
+from mental_accounts.data.shards import Arrays, play_shards
 from mental_accounts.data.storage import check_memory
+from mental_accounts.data.tensor_files import cache_folder
 from mental_accounts.data.trajectories import Trajectories
-from mental_accounts.data.workers import Arrays, play_shards
+from mental_accounts.errors import DataError
 from mental_accounts.spaces import action_spec_of, state_dim_of
 
 SHARD_STEPS = 5_000

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from mental_accounts.data.builtin import KINDS
 from mental_accounts.data.d4rl import cached_d4rl
-from mental_accounts.data.files import cache_folder, read_facts
 from mental_accounts.data.minari import installed_minari
 from mental_accounts.data.tasks import ROBOTS, TASKS, imported_names, imported_path
+from mental_accounts.data.tensor_files import cache_folder, read_facts
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mental_accounts.config import ActionSpec
-from mental_accounts.data.checks import DataError
 from mental_accounts.data.download import download
-from mental_accounts.data.files import cache_folder
 from mental_accounts.data.hdf5 import check_keys, h5py_module, read_arrays
+from mental_accounts.data.tensor_files import cache_folder
 from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.errors import DataError
 
 URL = "http://rail.eecs.berkeley.edu/datasets/offline_rl/gym_mujoco_v2"
 """Where D4RL publishes its MuJoCo data sets, version 2."""

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mental_accounts.data.checks import DataError, check_unfolding, shown_names
+from mental_accounts.data.data_checks import check_unfolding, shown_names
 from mental_accounts.data.storage import check_memory
+from mental_accounts.errors import DataError
 
 MAX_LINKS = 64
 """Links followed from a key to its data set; more are taken for a circle."""

@@ -4,12 +4,12 @@ import importlib
 import re
 from pathlib import Path
 
-from mental_accounts.data.checks import DataError
 from mental_accounts.data.d4rl import read_d4rl
 from mental_accounts.data.minari import read_minari
 from mental_accounts.data.pickles import read_pickle
 from mental_accounts.data.tasks import ROBOTS, imported_path
 from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.errors import DataError
 
 HDF5, PICKLE = (".hdf5", ".h5"), (".pkl", ".pickle")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

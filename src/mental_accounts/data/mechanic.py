@@ -6,8 +6,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from mental_accounts.data.behaviour_worker import Actor
 from mental_accounts.data.builtin import recipe_of
-from mental_accounts.data.rollout import Actor
 from mental_accounts.environments.learners import Played, own_chance
 
 

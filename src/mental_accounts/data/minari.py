@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mental_accounts.config import ActionSpec
-from mental_accounts.data.checks import DataError
 from mental_accounts.data.progress import progress_bar
 from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.errors import DataError
 
 
 def read_minari(dataset_id: str, *, download: bool = True) -> Trajectories:

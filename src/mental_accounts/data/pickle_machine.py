@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mental_accounts.data.checks import DataError, shown_names
+from mental_accounts.data.data_checks import shown_names
+from mental_accounts.errors import DataError
 
 MAX_INSTRUCTIONS = 5_000_000
 """An array needs about 30, whatever its size."""

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mental_accounts.config import ActionSpec
-from mental_accounts.data.checks import DataError, check_unfolding, shown_names
+from mental_accounts.data.data_checks import check_unfolding, shown_names
 from mental_accounts.data.pickle_machine import Array, Kind, run_pickle
 from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.errors import DataError
 
 PLAIN_TYPE = re.compile(r"[<>=|]?([?]|b1|[iu][1248]|f[248])")
 """Type codes of plain numbers, all that is admitted."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mental_accounts.data.checks import DataError
+from mental_accounts.errors import DataError
 
 MOVED_ROWS = 2**16
 """Rows moved at a time when the live run goes back to the beginning: bounds the extra memory."""

@@ -21,12 +21,12 @@ from torch import Tensor
 from mental_accounts.config import ActionSpec
 from mental_accounts.data.asked import asked_returns
 from mental_accounts.data.builtin import KINDS, make_builtin
-from mental_accounts.data.checks import DataError
 from mental_accounts.data.d4rl import fetch_d4rl, read_d4rl
-from mental_accounts.data.files import cache_folder
-from mental_accounts.data.hidden import make_hidden
+from mental_accounts.data.hidden_data import make_hidden
 from mental_accounts.data.minari import installed_minari, read_minari
+from mental_accounts.data.tensor_files import cache_folder
 from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.errors import DataError
 
 Source = Literal["builtin", "hidden", "d4rl", "minari", "imported"]
 

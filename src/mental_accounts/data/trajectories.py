@@ -21,10 +21,11 @@ from torch import Tensor
 from mental_accounts.accounts import Bookkeeping, Codebook, RewardTransform, UpdateRule
 from mental_accounts.config import ActionSpec
 from mental_accounts.data.annotation import Annotation
-from mental_accounts.data.checks import DataError, Steps, Values, checked_steps
-from mental_accounts.data.files import read_tensors, write_tensors
-from mental_accounts.data.statistics import Statistics, returns_to_go, statistics_of
+from mental_accounts.data.data_checks import Steps, Values, checked_steps
+from mental_accounts.data.description import Statistics, returns_to_go, statistics_of
 from mental_accounts.data.storage import Column, StepStorage, check_memory
+from mental_accounts.data.tensor_files import read_tensors, write_tensors
+from mental_accounts.errors import DataError
 from mental_accounts.fields import config_from_dict
 from mental_accounts.spaces import ActionScale
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from mental_accounts.accounts import Entry
 from mental_accounts.data.annotation import SNAPSHOT_STEPS, Annotation
-from mental_accounts.data.checks import DataError
 from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.errors import DataError
 
 AccountScope = Literal["trajectory", "window"]
 

@@ -7,8 +7,8 @@ Importing this registers them with Gymnasium: `gymnasium.make("HiddenArm-v0")`, 
 import gymnasium
 
 from mental_accounts.environments.bandit import DriftingBandit
+from mental_accounts.environments.broken_actuator import BrokenActuator
 from mental_accounts.environments.hidden_arm import HiddenArm
-from mental_accounts.environments.weak_actuator import BrokenActuator
 
 __all__ = ["BrokenActuator", "DriftingBandit", "HiddenArm"]
 

@@ -1,8 +1,7 @@
-"""Accounts inside other people's transformers, and policies that leave this package.
+"""Accounts inside other people's transformers.
 
 `hugging_face_accounts`, `torch_accounts` and `torchrl_accounts` give a model of that library accounts: the same three
-arguments everywhere (codebook, rule, beta). `hub` has policies for the Hugging Face Hub, `exporting` the acting step
-as a torch.export or ONNX program. No library is imported before it is asked for.
+arguments everywhere (codebook, rule, beta). No library is imported before it is asked for.
 """
 
 from mental_accounts.integrations.attached import AttachedAccounts, every

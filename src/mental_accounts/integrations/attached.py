@@ -23,10 +23,10 @@ from mental_accounts.accounts import (
     column_bias,
     spread_columns,
 )
-from mental_accounts.accounts.checks import check_count, looking_is_free
 from mental_accounts.accounts.precision import full_precision
-from mental_accounts.integrations.checks import check_no_backward
+from mental_accounts.checks import check_count, looking_is_free
 from mental_accounts.integrations.posted import KEPT_STEPS, Posted
+from mental_accounts.integrations.refusals import check_no_backward
 
 Columns = Tensor | Callable[[int], Tensor]
 """Which columns are actions: a bool selector (S,), or a function from the number of columns S to one."""

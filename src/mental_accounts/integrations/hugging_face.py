@@ -14,10 +14,10 @@ import torch
 from torch import Tensor, nn
 
 from mental_accounts.accounts import BiasScale, Codebook, Ledger, RewardTransform, UpdateRule
+from mental_accounts.extras import check_library
 from mental_accounts.integrations.attached import AttachedAccounts, Columns, take_told
-from mental_accounts.integrations.checks import check_arguments, mark
-from mental_accounts.integrations.extras import check_library
 from mental_accounts.integrations.masks import bias_attention
+from mental_accounts.integrations.refusals import check_arguments, mark
 
 Steps = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Tokens (B, K) of action columns -> their actions (B, K[, dim]) and rewards (B, K)."""

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mental_accounts.integrations.attached import AttachedAccounts, Call
-from mental_accounts.integrations.checks import CHECKPOINTING, check_no_backward, check_scale
+from mental_accounts.integrations.refusals import CHECKPOINTING, check_no_backward, check_scale
 
 MASKLESS = ("flash", "flex", "paged")
 """Attention implementations, by what is in their names, that take no additive mask."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mental_accounts.accounts import BiasScale, Codebook, RewardTransform, UpdateRule
 from mental_accounts.integrations.attached import AttachedAccounts, Columns, take_told
-from mental_accounts.integrations.checks import check_arguments, check_scale, mark
+from mental_accounts.integrations.refusals import check_arguments, check_scale, mark
 
 
 def torch_accounts(

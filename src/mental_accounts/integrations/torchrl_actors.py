@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mental_accounts.accounts import BiasScale, Codebook, RewardTransform, UpdateRule
+from mental_accounts.extras import check_library
 from mental_accounts.integrations.attached import AttachedAccounts
-from mental_accounts.integrations.checks import check_arguments, mark
-from mental_accounts.integrations.extras import check_library
 from mental_accounts.integrations.masks import bias_attention
+from mental_accounts.integrations.refusals import check_arguments, mark
 
 
 def torchrl_accounts(

@@ -17,15 +17,12 @@ from safetensors.torch import load, save
 from torch import Tensor
 from torch.optim import Optimizer
 
+from mental_accounts.errors import CheckpointError
 from mental_accounts.fields import check_fields, shown
 from mental_accounts.files import read_json, write_atomically
 
 FORMAT = 1
 KEPT = 2
-
-
-class CheckpointError(RuntimeError):
-    """No checkpoint that can be used."""
 
 
 @dataclass

@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from mental_accounts.learning.environments import PACES, Environments
-from mental_accounts.learning.preparation import choose_device, longest_episode, make_environment
-from mental_accounts.learning.rollout import Episode, play
-from mental_accounts.learning.run_folder import RunError, RunFolder
+from mental_accounts.errors import UsageError
+from mental_accounts.learning.episodes import Episode
+from mental_accounts.learning.make_env import longest_episode, make_environment
+from mental_accounts.learning.parallel_envs import PACES, Environments
+from mental_accounts.learning.rollout import play
+from mental_accounts.learning.run_folder import RunFolder
+from mental_accounts.learning.run_view import SilentView, View
 from mental_accounts.learning.seeds import derive
-from mental_accounts.learning.view import SilentView, View
+from mental_accounts.machine import choose_device
 from mental_accounts.policy import Actor, DecisionTransformer
 from mental_accounts.spaces import action_spec_of, state_dim_of
 
@@ -38,13 +41,13 @@ def read_subject(path: Path, env_id: str | None, target_return: float | None, de
     """A run folder knows everything; a bare policy has to be told its environment and target."""
     folder = RunFolder(path)
     if not path.is_dir():
-        raise RunError(f"{path} does not exist; give the folder of a run, or of a saved policy")
+        raise UsageError(f"{path} does not exist; give the folder of a run, or of a saved policy")
     policy_folder, scale = path, None
     if folder.is_run:
         facts = folder.read_task()
         policy_folder = path / "policy"
         if not policy_folder.is_dir():
-            raise RunError(
+            raise UsageError(
                 f"{path} has no policy/: the run has not written its first checkpoint yet, or its policy lies elsewhere"
             )
         env_id = env_id or facts["env_id"]
@@ -52,16 +55,16 @@ def read_subject(path: Path, env_id: str | None, target_return: float | None, de
         if facts["expert_return"] is not None:
             scale = facts["random_return"], facts["expert_return"]
     if env_id is None:
-        raise RunError(f"{path} does not say which environment the policy is for; give --env-id")
+        raise UsageError(f"{path} does not say which environment the policy is for; give --env-id")
     if target_return is None:
-        raise RunError(f"{path} does not say which return to ask for; give --target-return")
+        raise UsageError(f"{path} does not say which return to ask for; give --target-return")
     policy = DecisionTransformer.load(policy_folder, choose_device(device))
     env = make_environment(env_id)
     state_dim, action = state_dim_of(env.observation_space), action_spec_of(env.action_space)
     env.close()
     known = policy.config
     if (known.state_dim, known.action) != (state_dim, action):
-        raise RunError(
+        raise UsageError(
             f"the policy does not fit {env_id}: it knows observations of size {known.state_dim} and {known.action}, "
             f"the environment has {state_dim} and {action}"
         )
@@ -73,7 +76,7 @@ def play_subject(
 ) -> list[Episode]:
     """So many whole episodes, played in parallel. Everything random follows from `seed`."""
     if episodes < 1:
-        raise RunError(f"episodes must be at least 1, got {episodes}")
+        raise UsageError(f"episodes must be at least 1, got {episodes}")
     make, pace = partial(make_environment, subject.env_id), PACES[subject.policy.device.type]
     with view or SilentView() as shown, closing(Environments(make, episodes, None, shown.say, pace)) as environments:
         actor = Actor(subject.policy, episodes, sample=sample, say=shown.say)
@@ -109,9 +112,9 @@ def evaluate_policy(
 def check_video(path: Path) -> None:
     """Say before anything is played that there can be no such video."""
     if path.suffix != ".gif":
-        raise RunError(f"the video must be a .gif file, got {path}")
+        raise UsageError(f"the video must be a .gif file, got {path}")
     if importlib.util.find_spec("imageio") is None:
-        raise RunError("a video needs imageio: pip install 'mental-accounts[mujoco]'")
+        raise UsageError("a video needs imageio: pip install 'mental-accounts[mujoco]'")
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is first imported: rendering without a screen
 
@@ -128,7 +131,7 @@ def film(subject: Subject, episode: Episode, seed: int, path: Path) -> None:
             env.step(action)
             frames.append(env.render())
     except Exception as error:
-        raise RunError(f"{subject.env_id} cannot be rendered here: {error!r}") from error
+        raise UsageError(f"{subject.env_id} cannot be rendered here: {error!r}") from error
     finally:
         env.close()
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from mental_accounts.config import ActionSpec, PolicyConfig, TrainConfig
-from mental_accounts.learning.run_folder import RunError
+from mental_accounts.errors import UsageError
 from mental_accounts.machine import available_memory, in_words
 from mental_accounts.policy.size import account_bytes, count_codes, count_parameters
 
@@ -50,7 +50,7 @@ def check_run(config: TrainConfig, policy: PolicyConfig, device: torch.device) -
         asked = {"this machine": need.environments, str(device): need.network + need.batch}
     for place, count in asked.items():
         if count > there[place]:
-            raise RunError(
+            raise UsageError(
                 f"this run needs at least {in_words(count)} of memory (network and optimiser {in_words(need.network)}, "
                 f"a batch {in_words(need.batch)}, environments {in_words(need.environments)}), but "
                 f"{in_words(there[place])} are free on {place}; {_what_to_lower(config, policy, device)}"
@@ -61,7 +61,7 @@ def check_episodes(policy: PolicyConfig, episodes: int, flag: str) -> None:
     """Refuse more episodes at a time than there is memory for."""
     count, there = episodes * _episode_bytes(policy), available_memory()
     if count > there:
-        raise RunError(
+        raise UsageError(
             f"{flag} {episodes} needs at least {in_words(count)} of memory, since all are played together, but "
             f"{in_words(there)} are free on this machine; lower {flag}"
         )
@@ -71,7 +71,7 @@ def check_data_steps(steps: int | None, flag: str = "--data-steps") -> None:
     """Refuse more steps of data than there is memory for."""
     there = available_memory()
     if steps is not None and steps * STEP_BYTES > there:
-        raise RunError(
+        raise UsageError(
             f"{flag} {steps} needs at least {in_words(steps * STEP_BYTES)} of memory, but {in_words(there)} are free "
             f"on this machine; lower {flag}"
         )

@@ -6,10 +6,10 @@ import torch
 from mental_accounts.accounts import drift_bound
 from mental_accounts.data.tasks import Task, normalised_score
 from mental_accounts.data.windows import Windows
-from mental_accounts.learning.rollout import Episode
+from mental_accounts.learning.episodes import Episode
 from mental_accounts.learning.update import policy_inputs
 from mental_accounts.policy import DecisionTransformer
-from mental_accounts.policy.attention import attention_of
+from mental_accounts.policy.attention_probe import attention_of
 
 
 def evaluation_measures(episodes: list[Episode], task: Task | None) -> dict[str, float]:

@@ -4,25 +4,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import gymnasium
-import numpy as np
 import torch
 
 from mental_accounts.config import ActionSpec, ModelConfig, PolicyConfig, TrainConfig
 from mental_accounts.data.asked import describe_range, is_far_outside, return_range, return_scale
-from mental_accounts.data.checks import check_actions
-from mental_accounts.data.files import checksum
+from mental_accounts.data.data_checks import check_actions
 from mental_accounts.data.tasks import Task, load_task
+from mental_accounts.data.tensor_files import checksum
 from mental_accounts.data.trajectories import Trajectories
-from mental_accounts.learning.environments import Environments
+from mental_accounts.errors import UsageError
+from mental_accounts.learning.episodes import as_trajectories
 from mental_accounts.learning.footprint import check_data_steps, check_run
-from mental_accounts.learning.rollout import Episode, play_randomly
-from mental_accounts.learning.run_folder import RunError
+from mental_accounts.learning.make_env import longest_episode, make_environment
+from mental_accounts.learning.parallel_envs import Environments
+from mental_accounts.learning.rollout import play_randomly
 from mental_accounts.learning.seeds import derive
-from mental_accounts.learning.stepping import RAISED, Environment
+from mental_accounts.learning.stepping import Environment
+from mental_accounts.machine import choose_device
 from mental_accounts.spaces import action_spec_of, state_dim_of
-
-DEFAULT_LONGEST = 1_000
 
 
 @dataclass(frozen=True)
@@ -110,7 +109,7 @@ def prepare(config: TrainConfig, start: Path | None = None) -> Preparation:
             task = replace(task, target_return=None, exploration_return=None)
     env_id = config.env_id or (None if task is None else task.env_id)
     if env_id is None:
-        raise RunError(f"the data of {config.task} do not say which environment they belong to; give --env-id")
+        raise UsageError(f"the data of {config.task} do not say which environment they belong to; give --env-id")
     env = make_environment(env_id)
     state_dim, action = state_dim_of(env.observation_space), action_spec_of(env.action_space)
     longest = longest_episode(env)
@@ -121,13 +120,13 @@ def prepare(config: TrainConfig, start: Path | None = None) -> Preparation:
     data.action_spec = action
     size = data.actions.shape[1] if data.actions.ndim == 2 else None
     if data.observations.shape[1] != state_dim or size != (None if action.is_discrete else action.size):
-        raise RunError(
+        raise UsageError(
             f"the data of {config.task} do not fit {env_id}: observations of size {data.observations.shape[1]} where "
             f"the environment has {state_dim}, actions of size {size} where it has {action.size} ({action.kind}); "
             "to train without data: --task None"
         )
     if not bool(torch.isfinite(data.returns_to_go).all()):
-        raise RunError(
+        raise UsageError(
             f"the data of {config.task or env_id} have returns that are too large for float32 (rewards up to "
             f"{float(data.rewards.abs().max()):g}); scale their rewards down"
         )
@@ -141,11 +140,6 @@ def _policy_config(config: TrainConfig, model: ModelConfig, state_dim: int, acti
     shared = {name: getattr(model, name) for name in model.__dataclass_fields__}
     known = {name: value for name, value in shared.items() if value is not None}
     return PolicyConfig(**known, state_dim=state_dim, action=action, method=config.method)
-
-
-def longest_episode(env: Environment) -> int:
-    """The most steps of an episode, as far as the environment says."""
-    return (env.spec.max_episode_steps if env.spec is not None else None) or DEFAULT_LONGEST
 
 
 def _random_data(config: TrainConfig, env_id: str, start: Path | None) -> Trajectories:
@@ -189,62 +183,3 @@ def _discounted(data: Trajectories, gamma: float) -> Trajectories:
         gamma=gamma,
         info=data.info,
     )
-
-
-def make_environment(env_id: str, **kwargs: Any) -> Environment:
-    """gymnasium.make with errors that say what can be done, and a time limit where the environment has none."""
-    try:
-        env = gymnasium.make(env_id, **kwargs)
-    except gymnasium.error.DependencyNotInstalled as error:
-        hint = "for MuJoCo: pip install 'mental-accounts[mujoco]'"
-        raise RunError(f"{env_id} needs a package: {error}; {hint}") from error
-    except gymnasium.error.Error as error:
-        raise RunError(f"{env_id} cannot be made: {error}") from error
-    except RAISED as error:
-        raise RunError(f"{env_id} cannot be made, its constructor raised {error!r}") from error
-    if env.spec is None or env.spec.max_episode_steps is None:
-        return gymnasium.wrappers.TimeLimit(env, DEFAULT_LONGEST)
-    return env
-
-
-def as_trajectories(episodes: list[Episode], gamma: float = 1.0) -> Trajectories:
-    """Episodes as a store."""
-    return Trajectories.from_steps(
-        np.concatenate([episode.observations for episode in episodes]),
-        np.concatenate([episode.actions for episode in episodes]),
-        np.concatenate([episode.rewards for episode in episodes]),
-        lengths=[len(episode) for episode in episodes],
-        terminated=[episode.terminated for episode in episodes],
-        truncated=[episode.truncated for episode in episodes],
-        gamma=gamma,
-        where="episodes",
-    )
-
-
-def as_episodes(store: Trajectories) -> list[Episode]:
-    """A store as episodes."""
-    return [
-        Episode(
-            trajectory.observations.cpu().numpy(),
-            trajectory.actions.cpu().numpy(),
-            trajectory.rewards.cpu().numpy(),
-            trajectory.terminated,
-            trajectory.truncated,
-        )
-        for trajectory in store
-    ]
-
-
-def choose_device(name: str) -> torch.device:
-    """The device that is meant: a GPU where there is one, for auto."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    if name.partition(":")[0] not in ("cpu", "cuda"):
-        raise RunError(f"device must be auto, cpu or cuda, got {name!r}")
-    try:
-        device = torch.device(name)
-    except RuntimeError as error:
-        raise RunError(f"device must be auto, cpu, cuda or one of several, as in cuda:1, got {name!r}") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise RunError("device cuda was asked for, but there is none; use --device cpu")
-    return device

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from mental_accounts.data.trajectories import Trajectories
-from mental_accounts.learning.rollout import Episode
+from mental_accounts.learning.episodes import Episode
 
 MOST_STEPS = 4_000_000
 

@@ -1,38 +1,19 @@
 """Acting in environments: whole episodes, played in parallel."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from mental_accounts.learning.environments import Environments
+from mental_accounts.errors import DivergenceError
+from mental_accounts.learning.episodes import Episode
+from mental_accounts.learning.parallel_envs import Environments
 from mental_accounts.learning.seeds import derive
-from mental_accounts.learning.stepping import Array, Board
-from mental_accounts.learning.update import DivergenceError
+from mental_accounts.learning.stepping import Board
 from mental_accounts.policy import Actor
 
 FIRST_ROOM = 1024
 """Steps that a log has room for before it has to grow."""
-
-
-@dataclass(frozen=True)
-class Episode:
-    """One whole episode of T steps."""
-
-    observations: Array  # (T, state): what was seen before each action
-    actions: Array  # (T, dim) or (T,), in the environment's units
-    rewards: Array  # (T,)
-    terminated: bool
-    truncated: bool
-
-    def __len__(self) -> int:
-        return len(self.rewards)
-
-    @property
-    def total(self) -> float:
-        """Its return."""
-        return float(self.rewards.sum(dtype=np.float64))
 
 
 def play(

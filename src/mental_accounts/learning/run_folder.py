@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from mental_accounts.config import TrainConfig
+from mental_accounts.errors import UsageError
 from mental_accounts.fields import check_fields
 from mental_accounts.files import named, parse_json, read_json, read_text, write_atomically
 from mental_accounts.old_configs import fill_in_model
@@ -46,10 +47,6 @@ FINDINGS = {
 RETURNS = dict.fromkeys(("return_mean", "return_std", "return_min", "return_max"), "a finite number")
 LARGEST_METRICS = 2**28
 """Bytes of metrics.jsonl; a line has about two thousand."""
-
-
-class RunError(RuntimeError):
-    """A run folder that cannot be used as asked; the message says what to do."""
 
 
 class RunFolder:
@@ -86,7 +83,7 @@ class RunFolder:
             except BlockingIOError:
                 file.seek(0)
                 holder = file.read().strip() or "another process"
-                raise RunError(
+                raise UsageError(
                     f"{self.path} is being written by {holder}; wait for it, or choose another folder"
                 ) from None
             file.truncate(0)
@@ -108,7 +105,7 @@ class RunFolder:
         theirs = self.read_config()
         if theirs != config:
             changed = [k for k, v in config.to_dict().items() if theirs.to_dict()[k] != v]
-            raise RunError(
+            raise UsageError(
                 f"{self.path} holds a run with another configuration (different: {', '.join(changed)}); "
                 "choose another folder, or delete it"
             )
@@ -125,12 +122,12 @@ class RunFolder:
         """Back from `write_task`."""
         path = self.path / "task.json"
         if not path.exists():
-            raise RunError(f"{self.path} has not begun to train yet: task.json is missing")
+            raise UsageError(f"{self.path} has not begun to train yet: task.json is missing")
         facts = _read_fields(path, FACTS)
         if facts["expert_return"] is not None and facts["expert_return"] == facts["random_return"]:
-            raise RunError(f"{path} cannot be read: expert_return is random_return, so that no score can be made")
+            raise UsageError(f"{path} cannot be read: expert_return is random_return, so that no score can be made")
         if facts["expert_return"] is not None and facts["random_return"] is None:
-            raise RunError(f"{path} cannot be read: random_return must be a finite number beside expert_return")
+            raise UsageError(f"{path} cannot be read: random_return must be a finite number beside expert_return")
         return facts
 
     def target_return(self) -> float | None:
@@ -147,7 +144,7 @@ class RunFolder:
         path = self.path / "metrics.jsonl"
         kept = self._metric_texts()[:lines]
         if len(kept) < lines:
-            raise RunError(f"{path} has {len(kept)} whole lines, but the checkpoint was written after {lines}")
+            raise UsageError(f"{path} has {len(kept)} whole lines, but the checkpoint was written after {lines}")
         write_atomically(path, "".join(kept).encode())
 
     def add_metrics(self, line: Mapping[str, Any]) -> None:
@@ -169,7 +166,7 @@ class RunFolder:
                 found.append(check_fields(parse_json(text, f"{path}, line {number}"), {}, f"{path}, line {number}"))
             except ValueError as error:
                 if text.endswith("\n"):
-                    raise RunError(str(error)) from error
+                    raise UsageError(str(error)) from error
         return found
 
     def _metric_texts(self) -> list[str]:
@@ -180,7 +177,7 @@ class RunFolder:
         try:
             text = read_text(path, LARGEST_METRICS)
         except (ValueError, OSError) as error:
-            raise RunError(str(error)) from error
+            raise UsageError(str(error)) from error
         return [f"{line}\n" for line in text.split("\n")[:-1]] + [line for line in text.split("\n")[-1:] if line]
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
@@ -198,14 +195,14 @@ class RunFolder:
 def read_config_file(path: Path) -> TrainConfig:
     """The configuration in a run's config.json, or in a file like it."""
     if not path.exists():
-        raise RunError(f"{path.parent} holds no run: {path.name} is missing")
+        raise UsageError(f"{path.parent} holds no run: {path.name} is missing")
     values = _read_fields(path, {"config": "an object"})["config"]
     try:
         if isinstance(values, Mapping) and isinstance(values.get("model"), Mapping):
             values = {**values, "model": fill_in_model(values["model"])}
         return TrainConfig.from_dict(values)
     except (ValueError, TypeError) as error:
-        raise RunError(f"{path} cannot be read: {error}") from error
+        raise UsageError(f"{path} cannot be read: {error}") from error
 
 
 def _read_fields(path: Path, kinds: Mapping[str, str]) -> dict[str, Any]:
@@ -213,14 +210,14 @@ def _read_fields(path: Path, kinds: Mapping[str, str]) -> dict[str, Any]:
     try:
         return check_fields(read_json(path), kinds, str(path))
     except (ValueError, OSError) as error:
-        raise RunError(str(error)) from error
+        raise UsageError(str(error)) from error
 
 
 def _checked(table: object, kinds: Mapping[str, str], where: str) -> dict[str, Any]:
     try:
         return check_fields(table, kinds, where)
     except ValueError as error:
-        raise RunError(str(error)) from error
+        raise UsageError(str(error)) from error
 
 
 def surroundings() -> dict[str, Any]:

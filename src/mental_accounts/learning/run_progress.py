@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mental_accounts.accounts.checks import check_count
+from mental_accounts.checks import check_count
 from mental_accounts.fields import config_from_dict, shown
 
 

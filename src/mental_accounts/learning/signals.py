@@ -8,16 +8,10 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Self
 
+from mental_accounts.errors import InterruptedRunError
+
 PATIENCE_S = 2.0
 """A signal may come twice at once, to a process and to its group; what comes later than this is meant."""
-
-
-class InterruptedRunError(RuntimeError):
-    """The run was stopped by a signal, after a checkpoint."""
-
-    def __init__(self, signal_number: int) -> None:
-        super().__init__(f"stopped by {signal.Signals(signal_number).name}")
-        self.signal_number = signal_number
 
 
 class StopSignal(KeyboardInterrupt):

@@ -23,6 +23,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from mental_accounts.errors import BrokenEnvironmentError
+
 Array = NDArray[Any]
 Environment = gymnasium.Env[Any, Any]
 
@@ -32,14 +34,6 @@ LARGEST_REWARD = 1e18
 RAISED = (Exception, SystemExit)
 """What an environment may raise. One that exits is broken, and does not end the run without a word."""
 _give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # not every system has it
-
-
-class BrokenEnvironmentError(RuntimeError):
-    """An environment that raised, answered with something that is no number, or whose process ended."""
-
-    def __init__(self, message: str, place: int) -> None:
-        super().__init__(message)
-        self.place = place
 
 
 def _place(error: BaseException) -> str:

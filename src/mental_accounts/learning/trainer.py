@@ -15,22 +15,25 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.data.asked import asked_returns
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import Windows, WindowSampler
+from mental_accounts.errors import CheckpointError, InterruptedRunError, UsageError
 from mental_accounts.learning.capture import RepeatedUpdate
-from mental_accounts.learning.checkpoint import Checkpoint, CheckpointError, read_checkpoint, write_checkpoint
-from mental_accounts.learning.environments import PACES, Environments
+from mental_accounts.learning.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from mental_accounts.learning.episodes import Episode, as_episodes, as_trajectories
 from mental_accounts.learning.loggers import Logger, Tracker, check_tracker, make_loggers
 from mental_accounts.learning.measures import account_measures, evaluation_measures, exploration_measures
-from mental_accounts.learning.preparation import Preparation, as_episodes, as_trajectories, choose_device, prepare
+from mental_accounts.learning.parallel_envs import PACES, Environments
+from mental_accounts.learning.preparation import Preparation, prepare
 from mental_accounts.learning.replay import Replay
-from mental_accounts.learning.rollout import Episode, play
-from mental_accounts.learning.run_folder import RunError, RunFolder
+from mental_accounts.learning.rollout import play
+from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.run_progress import Progress
+from mental_accounts.learning.run_view import SilentView, View
 from mental_accounts.learning.seeds import derive
-from mental_accounts.learning.signals import InterruptedRunError, SignalWatch
+from mental_accounts.learning.signals import SignalWatch
 from mental_accounts.learning.update import Updater
-from mental_accounts.learning.view import SilentView, View
+from mental_accounts.machine import choose_device
 from mental_accounts.policy import Actor, DecisionTransformer
-from mental_accounts.policy.files import read_policy_config
+from mental_accounts.policy.policy_files import read_policy_config
 
 MEASURED_WINDOWS = 32
 WORTH_COMPILING = 20_000
@@ -103,7 +106,7 @@ class Trainer:
         facts: dict[str, Any] = {name: None if task is None else getattr(task, name) for name in names}
         facts |= {"env_id": self.prepared.env_id, "data": self.prepared.fingerprint()}
         if self.folder.has_begun and self.folder.read_task() != facts:
-            raise RunError(
+            raise UsageError(
                 f"the data or the task of {self.folder.path} are not those that the run began with (version 0.1 asked "
                 "for other returns where no table says which); bring them back, or start another run"
             )
@@ -155,7 +158,7 @@ class Trainer:
         began, now = read_policy_config(folder).to_dict(), self.policy.config.to_dict()
         changed = [name for name, value in now.items() if began[name] != value]
         if changed:
-            raise RunError(
+            raise UsageError(
                 f"{self.folder.path} began with another policy ({changed[0]}: {began[changed[0]]}, now "
                 f"{now[changed[0]]}), perhaps by another version of this package; start another run"
             )

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mental_accounts.config import TrainConfig
 from mental_accounts.data.windows import Windows
+from mental_accounts.errors import DivergenceError
 from mental_accounts.learning.checkpoint import load_optimizer_tensors, optimizer_tensors
 from mental_accounts.learning.half_weights import HalfWeights
 from mental_accounts.learning.objective import Losses, Objective
@@ -20,10 +21,6 @@ from mental_accounts.learning.optimizers import Lamb, WarmUp, clip_gradients, ma
 from mental_accounts.policy import DecisionTransformer, autocast, resolve_precision
 
 SUMMED = ("loss", "loss_square", "nll", "entropy", "gradient_norm")
-
-
-class DivergenceError(RuntimeError):
-    """A loss that is no number any more."""
 
 
 class Updater:

@@ -4,6 +4,7 @@ from mental_accounts.policy.accounting import Accounting
 from mental_accounts.policy.acting import Actor
 from mental_accounts.policy.context import Context
 from mental_accounts.policy.decision_transformer import DecisionTransformer
+from mental_accounts.policy.half_precision import autocast, resolve_precision
 from mental_accounts.policy.heads import (
     ActionDistribution,
     Categorical,
@@ -11,7 +12,6 @@ from mental_accounts.policy.heads import (
     Deterministic,
     SquashedGaussian,
 )
-from mental_accounts.policy.precision import autocast, resolve_precision
 from mental_accounts.spaces import action_spec_of, state_dim_of
 
 __all__ = [

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mental_accounts.policy.decision_transformer import DecisionTransformer
-from mental_accounts.policy.precision import Precision, autocast
+from mental_accounts.policy.half_precision import Precision, autocast
 
 WARM_UPS = 2
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mental_accounts.accounts import Entry
-from mental_accounts.accounts.checks import check_finite, looking_is_free
+from mental_accounts.checks import check_finite, looking_is_free
 from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.accounting import Accounting
 from mental_accounts.spaces import ActionScale

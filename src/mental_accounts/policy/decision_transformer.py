@@ -13,18 +13,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mental_accounts.accounts.bookkeeping import spread
-from mental_accounts.accounts.checks import check_codes, check_finite, looking_is_free
+from mental_accounts.checks import check_codes, check_finite, looking_is_free
 from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.accounting import Accounting
 from mental_accounts.policy.context import Context
-from mental_accounts.policy.files import load_policy, save_policy
 from mental_accounts.policy.heads import ActionDistribution, make_head
 from mental_accounts.policy.long_attention import column_mask, is_long
+from mental_accounts.policy.policy_files import load_policy, save_policy
 from mental_accounts.policy.state_map import StateMap
 from mental_accounts.policy.tokens import TokenEmbedding
 from mental_accounts.policy.transformer import Transformer, attention_mask
 from mental_accounts.spaces import ActionScale
+from mental_accounts.standardising import spread
 
 INITIAL_STD = 0.02
 

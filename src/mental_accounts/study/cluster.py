@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 from mental_accounts.config import TrainConfig
-from mental_accounts.data.files import cache_folder
 from mental_accounts.data.tasks import load_task
-from mental_accounts.learning.run_folder import RunError
+from mental_accounts.data.tensor_files import cache_folder
+from mental_accounts.errors import UsageError
 from mental_accounts.study.local import WORKER
 from mental_accounts.study.plan import Job
-from mental_accounts.study.view import StudyView
+from mental_accounts.study.study_view import StudyView
 
 SENT_SECONDS = 2.0
 """How often a task looks for something new to send."""
@@ -43,7 +43,7 @@ class RayLauncher:
         try:
             import ray  # an extra
         except ImportError as error:
-            raise RunError("--launcher ray needs Ray: pip install 'mental-accounts[ray]'") from error
+            raise UsageError("--launcher ray needs Ray: pip install 'mental-accounts[ray]'") from error
         self.ray: Any = ray
         self.address, self.cpus, self.gpus = address, cpus, gpus
 
@@ -57,7 +57,7 @@ class RayLauncher:
             if started:
                 ray.init(address=self.address, log_to_driver=False, configure_logging=False)
         except (ConnectionError, RuntimeError, ValueError) as error:
-            raise RunError(
+            raise UsageError(
                 f"there is no Ray cluster at {self.address}: {error}; where the cluster asks for a token, set "
                 "RAY_AUTH_MODE=token"
             ) from error
@@ -76,7 +76,7 @@ class RayLauncher:
         }
         for kind, wanted in (("CPU", self.cpus), ("GPU", self.gpus)):
             if wanted > most[kind]:
-                raise RunError(
+                raise UsageError(
                     f"a run needs {wanted:g} {kind}, but no node of the cluster has more than {most[kind]:g}; "
                     f"lower --{kind.lower()}s"
                 )
@@ -125,7 +125,7 @@ def _check_address(address: str) -> None:
     try:
         socket.create_connection((host or "127.0.0.1", int(port)), timeout=10).close()
     except OSError as error:
-        raise RunError(f"there is no Ray cluster at {address}: {error}; start one: ray start --head") from error
+        raise UsageError(f"there is no Ray cluster at {address}: {error}; start one: ray start --head") from error
 
 
 class Mailbox:

@@ -16,9 +16,9 @@ import torch
 
 from mental_accounts.machine import available_memory, usable_cores
 from mental_accounts.study.plan import Job
-from mental_accounts.study.view import StudyView
+from mental_accounts.study.study_view import StudyView
 
-WORKER = (sys.executable, "-P", "-m", "mental_accounts.study.worker")
+WORKER = (sys.executable, "-P", "-m", "mental_accounts.study.run_process")
 """-P: modules of the current folder must not hide others."""
 GIBIBYTE = 2**30
 CPU_RUN_BYTES = 2 * GIBIBYTE

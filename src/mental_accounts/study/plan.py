@@ -14,16 +14,13 @@ from typing import Any, get_args, get_type_hints
 
 from mental_accounts.config import Method, TrainConfig
 from mental_accounts.data.tasks import find_task
+from mental_accounts.errors import UsageError
 from mental_accounts.files import parse_json, slug, write_atomically
-from mental_accounts.learning.run_folder import RunError, RunFolder, surroundings
+from mental_accounts.learning.run_folder import RunFolder, surroundings
 
 STUDY_FILE = "study.json"
 OWN_FLAGS = {"task": "--task", "method": "--methods", "seed": "--seeds and --first-seed"}
 """Fields that a study sets itself."""
-
-
-class StudyError(ValueError):
-    """A study that cannot be run as asked; the message says what to do."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,7 @@ class Arm:
         if method is None:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.3)
             hint = f"did you mean {close[0]}? " if close else ""
-            raise StudyError(f"there is no method {name!r}; {hint}there are {', '.join(known)}")
+            raise UsageError(f"there is no method {name!r}; {hint}there are {', '.join(known)}")
         return cls(text, method, parse_changes([item for item in rest.split(",") if item]))
 
     @property
@@ -88,15 +85,15 @@ class Study:
 
     def __post_init__(self) -> None:
         if not self.tasks:
-            raise StudyError("give at least one --task; `mental-accounts data list` shows all")
+            raise UsageError("give at least one --task; `mental-accounts data list` shows all")
         if not self.arms:
-            raise StudyError(f"give at least one of --methods: {', '.join(get_args(Method))}")
+            raise UsageError(f"give at least one of --methods: {', '.join(get_args(Method))}")
         if not self.seeds:
-            raise StudyError("give at least one seed: --seeds 2")
+            raise UsageError("give at least one seed: --seeds 2")
         for what, values in (("task", self.tasks), ("method", [arm.folder for arm in self.arms]), ("seed", self.seeds)):
             twice = sorted({value for value in values if list(values).count(value) > 1}, key=str)
             if twice:
-                raise StudyError(f"{what} {twice[0]} is given twice")
+                raise UsageError(f"{what} {twice[0]} is given twice")
         for task in self.tasks:
             find_task(task)
 
@@ -119,8 +116,8 @@ class Study:
             folder.path.mkdir(parents=True, exist_ok=True)
             try:
                 folder.write_config(job.config, list(command))
-            except RunError as error:
-                raise StudyError(f"{error}; or give another --out") from error
+            except UsageError as error:
+                raise UsageError(f"{error}; or give another --out") from error
         content = {
             "preset": self.preset,
             "tasks": list(self.tasks),
@@ -148,10 +145,10 @@ def parse_changes(items: Sequence[str]) -> dict[str, Any]:
     for item in items:
         name, given, text = item.partition("=")
         if not given:
-            raise StudyError(f"{item!r} must look like field=value")
+            raise UsageError(f"{item!r} must look like field=value")
         path = _path_of(name.strip().replace("-", "_"))
         if path in OWN_FLAGS:
-            raise StudyError(f"{path} is not changed by field=value: use {OWN_FLAGS[path]}")
+            raise UsageError(f"{path} is not changed by field=value: use {OWN_FLAGS[path]}")
         try:
             changes[path] = parse_json({"True": "true", "False": "false", "None": "null"}.get(text, text), item)
         except ValueError:
@@ -171,7 +168,7 @@ def with_changes(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig
     try:
         return TrainConfig.from_dict(values)
     except TypeError as error:
-        raise StudyError(str(error)) from error
+        raise UsageError(str(error)) from error
 
 
 def _path_of(name: str) -> str:
@@ -181,7 +178,7 @@ def _path_of(name: str) -> str:
         names = [path.rpartition(".")[2] for path in known]
         close = difflib.get_close_matches(name, [*known, *names], n=3)
         hint = f"did you mean {', '.join(close)}?" if close else f"there are {', '.join(names)}"
-        raise StudyError(f"there is no field {name!r} to set; {hint}")
+        raise UsageError(f"there is no field {name!r} to set; {hint}")
     return min(found, key=len)
 
 

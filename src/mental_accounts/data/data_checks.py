@@ -1,0 +1,184 @@
+"""Checks where data enter: every message names the file, the key, and the first element that is wrong."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mental_accounts.accounts import check_finite
+from mental_accounts.config import ActionSpec
+from mental_accounts.errors import DataError
+from mental_accounts.machine import in_words
+
+Values = Tensor | NDArray[Any] | Sequence[Any]
+
+BOUNDS_TOLERANCE = 1e-5
+"""How far outside of its bounds an action may lie, as a share of their width: float32 rounding, and no more."""
+
+
+UNFOLDED_BYTES, UNFOLDED_SHARE, STEP_BYTES = 2**28, 32, 64
+"""What a file may unfold to in memory: this many bytes, or this many times its own size, where that is more. A step
+counts for `STEP_BYTES` beside its numbers."""
+
+SHOWN_NAMES, SHOWN_LETTERS = 20, 60
+"""How much of a stranger's names an error repeats."""
+
+
+def check_unfolding(
+    declared: Mapping[str, int], steps: int, size: int, where: str, advice: str, *, share: int = UNFOLDED_SHARE
+) -> None:
+    """Refuse a file of `size` bytes that declares far more: so many bytes by key, and so many steps."""
+    total = sum(declared.values()) + STEP_BYTES * steps
+    most = max(UNFOLDED_BYTES, share * size)
+    if total > most:
+        name = max(declared, key=lambda name: declared[name])
+        raise DataError(
+            f"{where}: {name} and the other keys declare {steps:,} steps, {in_words(total)} in memory, but a "
+            f"file of {in_words(size)} may unfold to {in_words(most)} at most; if it is right, {advice}"
+        )
+
+
+def shown_names(names: Iterable[object]) -> str:
+    """A list of names from a file: on one line, of printable letters, and not too long."""
+    first = [str(name)[:SHOWN_LETTERS] for name in itertools.islice(names, SHOWN_NAMES + 1)]
+    return f"{first[:SHOWN_NAMES]}" + (" and more" if len(first) > SHOWN_NAMES else "")
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Checked steps of whole trajectories, one after the other, on the CPU."""
+
+    observations: Tensor  # (N, obs) float32
+    actions: Tensor  # (N, act) float32, or (N,) int64 where actions are discrete
+    rewards: Tensor  # (N,) float32
+    lengths: Tensor  # (trajectories,) int64, each at least 1; they add up to N
+    terminated: Tensor  # (trajectories,) bool: ended by the task itself
+    truncated: Tensor  # (trajectories,) bool: cut off, by a time limit or by the end of the recording
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+
+def checked_steps(
+    observations: Values,
+    actions: Values,
+    rewards: Values,
+    lengths: Values,
+    terminated: Values,
+    truncated: Values,
+    *,
+    where: str,
+    action_spec: ActionSpec | None = None,
+) -> Steps:
+    """Refuse what is not a whole number of finite trajectories; convert the rest to the types of the store."""
+    seen = _tensor("observations", observations, where)
+    done = _tensor("actions", actions, where)
+    paid = _tensor("rewards", rewards, where)
+    long = _tensor("lengths", lengths, where)
+    if long.numel() and (long.is_floating_point() or long.dtype == torch.bool):
+        raise DataError(f"{where}: lengths must be whole numbers, got {long.dtype}")
+    long = long.long()
+    ends = {"terminated": _tensor("terminated", terminated, where), "truncated": _tensor("truncated", truncated, where)}
+    N = len(paid) if paid.ndim else 0
+    if paid.ndim == 2 and paid.shape[1] == 1:  # as some files have them
+        paid = paid[:, 0]
+    if paid.ndim != 1:
+        raise DataError(f"{where}: rewards must have shape (steps,), got {tuple(paid.shape)}")
+    if seen.ndim != 2 or done.ndim not in (1, 2):
+        raise DataError(
+            f"{where}: observations must have shape (steps, obs) and actions (steps, act), or (steps,) where they are "
+            f"discrete, got {tuple(seen.shape)} and {tuple(done.shape)}"
+        )
+    if not len(seen) == len(done) == N:
+        raise DataError(
+            f"{where}: observations, actions and rewards must have the same number of steps, "
+            f"got {len(seen)}, {len(done)} and {N}"
+        )
+    discrete = not done.is_floating_point() and done.ndim == 1
+    if done.ndim == 1 and not discrete:
+        raise DataError(
+            f"{where}: actions of shape (steps,) must be whole numbers (discrete actions), got {done.dtype}"
+        )
+    _check_lengths(long, N, where)
+    for name, flags in ends.items():
+        if flags.shape != long.shape:
+            raise DataError(
+                f"{where}: {name} must have one flag per trajectory, shape ({len(long)},), got {tuple(flags.shape)}"
+            )
+    steps = Steps(
+        observations=seen.float(),
+        actions=done.long() if discrete else done.float(),
+        rewards=paid.float(),
+        lengths=long,
+        terminated=ends["terminated"].bool(),
+        truncated=ends["truncated"].bool(),
+    )
+    for name in ("observations", "actions", "rewards"):
+        try:
+            check_finite(name, getattr(steps, name))
+        except ValueError as error:
+            raise DataError(f"{where}: {error}") from None
+    if action_spec is not None:
+        check_actions(steps.actions, action_spec, where)
+    return steps
+
+
+def check_actions(actions: Tensor, spec: ActionSpec, where: str) -> None:
+    """Refuse actions that are not of the space, naming the first."""
+    shape: tuple[int, ...]
+    if spec.is_discrete:
+        expected, shape = f"(steps,) of {spec.size} discrete actions", ()
+        least, most = (min(max(bound, -(2**63)), 2**63 - 1) for bound in (spec.start, spec.start + spec.size - 1))
+        low, high = torch.tensor(least), torch.tensor(most)
+    else:
+        expected, shape = f"(steps, {spec.size})", (spec.size,)
+        low, high = (torch.tensor(bounds, dtype=torch.float64) for bounds in (spec.low, spec.high))
+        slack = (high - low) * BOUNDS_TOLERANCE
+        low, high = low - slack, high + slack
+    if tuple(actions.shape[1:]) != shape:
+        raise DataError(f"{where}: actions must have shape {expected}, got {tuple(actions.shape)}")
+    if bool((actions.amin(0) >= low).all() & (actions.amax(0) <= high).all()):
+        return
+    place = ((actions < low) | (actions > high)).nonzero()[0].tolist()
+    bounds = (spec.start, spec.start + spec.size - 1) if spec.is_discrete else (spec.low[place[1]], spec.high[place[1]])
+    raise DataError(
+        f"{where}: actions[{', '.join(map(str, place))}] is {actions[tuple(place)].item():g}, outside of the action "
+        f"bounds [{bounds[0]:g}, {bounds[1]:g}]"
+    )
+
+
+def _check_lengths(lengths: Tensor, N: int, where: str) -> None:
+    if lengths.ndim != 1 or len(lengths) == 0:
+        raise DataError(f"{where}: expected at least one trajectory, got lengths of shape {tuple(lengths.shape)}")
+    if int(lengths.min()) < 1:
+        first = int((lengths < 1).nonzero()[0])
+        raise DataError(f"{where}: trajectory {first} has {int(lengths[first])} steps, expected at least one")
+    if int(lengths.max()) > N or len(lengths) > N:  # before their sum, which could overflow
+        raise DataError(
+            f"{where}: {len(lengths)} trajectories of up to {int(lengths.max())} steps, but there are {N} steps"
+        )
+    if int(lengths.sum()) != N:
+        raise DataError(f"{where}: the trajectories' lengths add up to {int(lengths.sum())}, but there are {N} steps")
+
+
+def _tensor(name: str, values: Values, where: str) -> Tensor:
+    """Numbers as a CPU tensor; shares memory with the input where it can."""
+    if isinstance(values, Tensor):
+        if values.is_complex() or values.is_quantized:
+            raise DataError(f"{where}: {name} must be real numbers, got {values.dtype}")
+        return values.detach().cpu()
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise DataError(f"{where}: {name} must be numbers, got an array of {array.dtype}")
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:  # torch has none so wide
+        array = array.astype(np.float64)
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:  # torch has no arithmetic for these
+        array = array.astype(np.int64)
+    if not (array.dtype.isnative and array.flags.writeable and array.flags.c_contiguous):
+        array = np.array(array, dtype=array.dtype.newbyteorder("="))
+    return torch.from_numpy(array)

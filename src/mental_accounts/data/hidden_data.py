@@ -1,0 +1,95 @@
+"""Data of the tasks with a hidden context: someone who adapts plays them on this machine, by seed."""
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+from typing import Any, Protocol
+
+import gymnasium
+import numpy as np
+
+from mental_accounts.data.builtin import recipe_of
+from mental_accounts.data.mechanic import Mechanic
+from mental_accounts.data.progress import progress_bar
+from mental_accounts.data.tensor_files import cache_folder
+from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.environments.learners import Learner, Played
+from mental_accounts.errors import DataError
+from mental_accounts.spaces import action_spec_of
+
+DATA_VERSION = 3
+"""To be raised with every change of the environments or of who plays there: old files are then not taken for new."""
+EPISODE_SEEDS = 1_000_003
+"""Episode i of data seed s is played with seed s · this + i."""
+
+
+class Maker(Protocol):
+    """Who plays: a dataclass, whose fields and the seed say everything about an episode."""
+
+    def play(self, env: gymnasium.Env[Any, Any], seed: int) -> Played:
+        """One episode."""
+        ...
+
+
+MAKERS: dict[str, Maker] = {
+    "hidden-arm": Learner(),
+    "drifting-bandit": Learner(),
+    "broken-halfcheetah": Mechanic("halfcheetah"),
+}
+"""Who makes the data of which task."""
+
+
+def make_hidden(name: str, env_id: str, size: int, seed: int = 0) -> Trajectories:
+    """Whole episodes of the task's maker until there are `size` steps: from the cache, or played now."""
+    if size < 1 or seed < 0:
+        raise DataError(f"steps must be at least 1 and seed 0 or more, got {size} and {seed}")
+    maker = MAKERS[name]
+    facts = {
+        "version": DATA_VERSION,
+        "env_id": env_id,
+        "size": size,
+        "seed": seed,
+        "maker": vars(maker) | {"behaviour": behaviour_digest(maker)},
+        "versions": {package: _version(package) for package in ("gymnasium", "mujoco", "numpy")},
+    }
+    digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8).hexdigest()
+    path = cache_folder() / "hidden" / f"{name}-{digest}.safetensors"
+    if path.exists():
+        return Trajectories.load(path)
+    env = gymnasium.make(env_id)
+    episodes: list[Played] = []
+    steps = 0
+    with progress_bar(f"playing {name}", size) as advance:
+        while steps < size:
+            episode = maker.play(env, seed * EPISODE_SEEDS + len(episodes))
+            episodes.append(episode)
+            advance(min(len(episode.rewards), size - steps))
+            steps += len(episode.rewards)
+    columns = [
+        np.concatenate([getattr(episode, key) for episode in episodes])
+        for key in ("observations", "actions", "rewards")
+    ]
+    store = Trajectories.from_steps(
+        *columns,
+        lengths=[len(episode.rewards) for episode in episodes],
+        terminated=[episode.terminated for episode in episodes],
+        truncated=[not episode.terminated for episode in episodes],
+        action_spec=action_spec_of(env.action_space),
+        info={"name": name, "source": "hidden", **facts},
+        where=name,
+    )
+    env.close()
+    store.save(path)
+    return store
+
+
+def behaviour_digest(maker: Maker) -> str | None:
+    """Of the shipped policy that acts, where one does."""
+    return recipe_of(maker.robot, "medium").digest if isinstance(maker, Mechanic) else None
+
+
+def _version(name: str) -> str | None:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(name)
+    return None

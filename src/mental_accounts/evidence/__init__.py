@@ -1,1 +1,0 @@
-"""What came of it: statistics that can be trusted. Reads run folders only."""

@@ -1,0 +1,1 @@
+"""Policies that leave: to the Hub with a card, as torch.export or ONNX programs."""

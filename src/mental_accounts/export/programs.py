@@ -1,0 +1,224 @@
+"""A policy's acting step as a program: torch.export (policy.pt2) or ONNX (policy.onnx), described by a .json beside it.
+
+Windows and ledger are inputs and outputs, so the program keeps nothing and needs neither this package nor Python. What
+was written is read back and compared with `policy.act` before anybody trusts it.
+"""
+
+import contextlib
+import copy
+import json
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mental_accounts.checks import check_count
+from mental_accounts.errors import UsageError
+from mental_accounts.export.acting_step import INPUTS, ActingStep
+from mental_accounts.extras import check_library
+from mental_accounts.files import whole_file, write_atomically
+from mental_accounts.policy import DecisionTransformer
+
+ExportFormat = Literal["torch-export", "onnx"]
+FILES: dict[ExportFormat, str] = {"torch-export": "policy.pt2", "onnx": "policy.onnx"}
+FORMAT = 1
+TOLERANCE = 1e-5
+CHECKED_STEPS = 200
+
+Program = Callable[[list[np.ndarray]], list[np.ndarray]]
+"""Inputs and state in order -> action and new state."""
+
+HOW_TO_RUN = """\
+import json, numpy as np, onnxruntime
+about = json.load(open("policy.onnx.json"))
+session = onnxruntime.InferenceSession(about["file"])
+state = {s["name"]: np.full(s["shape"], s["first"], s["dtype"]) for s in about["state"]}
+answer = {"reward": np.zeros(about["num_envs"], "float32"), "ended": np.ones(about["num_envs"], "bool")}
+def act(observation, target_return):  # then put what the environment answers into `answer`
+    target = np.full(about["num_envs"], target_return, "float32")
+    action, *new = session.run(None, {"observation": observation, "target_return": target, **answer, **state})
+    state.update(zip(state, new))
+    return action
+"""
+
+
+def export_policy(
+    policy: DecisionTransformer,
+    folder: str | Path,
+    format: ExportFormat,
+    *,
+    num_envs: int = 1,
+    about: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Write the program and its .json into `folder`, and check it; gives what the .json says.
+
+    `about` is added to that (environment, the return to ask for).
+    """
+    if format not in get_args(ExportFormat):
+        raise UsageError(f"format must be one of {list(get_args(ExportFormat))}, got {format!r}")
+    check_count("num_envs", num_envs, 1)
+    if format == "onnx":
+        for library in ("onnx", "onnxscript", "onnxruntime"):
+            check_library(library, "exporting to ONNX")
+    if policy.device.type != "cpu":
+        raise UsageError(f"the policy must be on the CPU to be exported, it is on {policy.device}")
+    # A learned β would have attention traced with one kernel and converted with another.
+    step = ActingStep(copy.deepcopy(policy).requires_grad_(False), num_envs)
+    path = Path(folder) / FILES[format]
+    with whole_file(path) as temporary:
+        _write(step, temporary, format)
+        difference = largest_difference(policy, num_envs, _read(temporary, format, step))
+        if not difference <= TOLERANCE:
+            raise UsageError(
+                f"the {format} program differs from policy.act by {difference:.3g} over {CHECKED_STEPS} steps, more "
+                f"than {TOLERANCE:g}; it was not written"
+            )
+    described = {
+        **_describe(step, format, path.name, num_envs),
+        "checked": {"steps": CHECKED_STEPS, "largest_difference_of_actions": difference},
+        **(about or {}),
+    }
+    write_atomically(path.with_name(f"{path.name}.json"), (json.dumps(described, indent=2) + "\n").encode())
+    return described
+
+
+def largest_difference(policy: DecisionTransformer, num_envs: int, program: Program, seed: int = 0) -> float:
+    """How far a program's actions are from `policy.act`, over episodes of random observations and rewards.
+
+    In halves of an action's range where that is above 1: float32 is as exact as the numbers are large.
+    """
+    rng = np.random.default_rng(seed)
+    step = ActingStep(policy, num_envs)
+    state = [value.numpy() for value in step.first_state().values()]
+    mean, std = policy.state_mean.numpy(), policy.state_std.numpy()
+    target = np.full(num_envs, 1.0 / policy.config.return_scale, np.float32)
+    context = policy.context(num_envs, target)
+    reward, ended = np.zeros(num_envs, np.float32), np.ones(num_envs, bool)
+    spec, worst = policy.config.action, 0.0
+    unit = 1.0 if spec.is_discrete else np.maximum((np.array(spec.high) - np.array(spec.low)) / 2, 1.0)
+    for _ in range(CHECKED_STEPS):
+        observation = (mean + std * rng.standard_normal((num_envs, len(mean)))).astype(np.float32)
+        expected = policy.act(observation, context)
+        action, *state = program([observation, reward, ended, target, *state])
+        difference = float((np.abs(action.astype(np.float64) - expected.astype(np.float64)) / unit).max())
+        worst = difference if np.isnan(difference) else max(worst, difference)
+        reward = rng.standard_normal(num_envs).astype(np.float32)
+        ended = rng.random(num_envs) < 1 / 50
+        context.record(reward, ended)
+    return worst
+
+
+def _write(step: ActingStep, path: Path, format: ExportFormat) -> None:
+    n, config = step._template.num_envs, step.policy.config
+    example = (torch.zeros(n, config.state_dim), torch.zeros(n), torch.ones(n, dtype=torch.bool), torch.zeros(n))
+    state = step.first_state()
+    with torch.no_grad(), _quiet():
+        program = torch.export.export(step, (*example, *state.values()), strict=False)
+    if format == "torch-export":
+        with path.open("wb") as file:
+            torch.export.save(program, file)
+        return
+    with _quiet():
+        program = program.run_decompositions({torch.ops.aten.cummax.default: _cummax})
+        made = torch.onnx.export(
+            program,
+            input_names=[*INPUTS, *state],
+            output_names=["action", *(f"next_{name}" for name in state)],
+            dynamo=True,
+            verbose=False,
+        )
+    assert made is not None
+    made.save(path)
+
+
+def _read(path: Path, format: ExportFormat, step: ActingStep) -> Program:
+    """The program as it will be used, with arrays in and out."""
+    if format == "torch-export":
+        with path.open("rb") as file:
+            module: Any = torch.export.load(file).module()
+
+        def run_module(inputs: list[np.ndarray]) -> list[np.ndarray]:
+            with torch.no_grad():
+                found: list[Tensor] = module(*(torch.from_numpy(np.asarray(value)) for value in inputs))
+            return [value.numpy() for value in found]
+
+        return run_module
+    import onnxruntime  # type: ignore[import-untyped,unused-ignore]
+
+    session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
+    names = [*INPUTS, *step.state_names]
+
+    def run_session(inputs: list[np.ndarray]) -> list[np.ndarray]:
+        found: list[np.ndarray] = session.run(None, dict(zip(names, inputs, strict=True)))
+        return found
+
+    return run_session
+
+
+def _describe(step: ActingStep, format: ExportFormat, file: str, num_envs: int) -> dict[str, Any]:
+    """What a reader needs who has neither this package nor Python."""
+    config, state = step.policy.config, step.first_state()
+    shapes = {"observation": [num_envs, config.state_dim], "reward": [num_envs], "ended": [num_envs]}
+    dtypes = {"ended": "bool"}
+    action = step._template.actions[:, 0]
+    return {
+        "format": FORMAT,
+        "program": format,
+        "file": file,
+        "num_envs": num_envs,
+        "inputs": [
+            {"name": name, "dtype": dtypes.get(name, "float32"), "shape": shapes.get(name, [num_envs])}
+            for name in INPUTS
+        ],
+        "state": [
+            {
+                "name": name,
+                "dtype": str(value.dtype).removeprefix("torch."),
+                "shape": list(value.shape),
+                "first": value.flatten()[0].item(),
+                "output": f"next_{name}",
+            }
+            for name, value in state.items()
+        ],
+        "action": {
+            "name": "action",
+            "dtype": str(action.dtype).removeprefix("torch."),
+            "shape": list(action.shape),
+            "kind": config.action.kind,
+            "low": list(config.action.low),
+            "high": list(config.action.high),
+        },
+        "use": "action, *state = program(observation, reward, ended, target_return, *state). reward and ended answer "
+        "the previous action; ended is true at the first step of every episode. The outputs come in the order "
+        "of the state.",
+        "how_to_run_onnx": HOW_TO_RUN.splitlines(),
+    }
+
+
+def _cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """torch.cummax in operations that ONNX has: values and places."""
+    along = x.movedim(dim, -1)  # (..., n)
+    n = along.shape[-1]
+    seen = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
+    lowest = torch.finfo(x.dtype).min if x.is_floating_point() else torch.iinfo(x.dtype).min
+    values, places = torch.where(seen, along.unsqueeze(-2), lowest).max(dim=-1)
+    return values.movedim(-1, dim), places.movedim(-1, dim)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """The exporter tells of libraries that nobody asked for, and warns of its own inner workings."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)

@@ -1,0 +1,121 @@
+"""Pictures of episodes, played again before a camera in a process of its own.
+
+Rendering without a screen can fail in ways that no Python code survives, and MuJoCo chooses its renderer when it is
+first imported. So a child process renders (`python -m mental_accounts.inspect.camera`); where it cannot, the reason
+comes back.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mental_accounts.errors import UsageError
+from mental_accounts.learning.make_env import make_environment
+from mental_accounts.learning.parallel_envs import Environments
+from mental_accounts.learning.stepping import Environment
+
+Array = NDArray[Any]
+WIDEST = 240
+"""Pixels of a picture's longer side."""
+QUALITY = 70
+SECONDS = 300.0
+"""The longest that one episode may take to film."""
+
+
+@dataclass(frozen=True)
+class Film:
+    """Pictures of an episode at some of its steps; or none, and why."""
+
+    steps: tuple[int, ...]
+    pictures: tuple[bytes, ...]  # JPEG, one per step named
+    problem: str = ""
+
+
+def film_episode(env_id: str, seed: int, observations: Array, actions: Array, most: int) -> Film:
+    """Play an episode's actions, (T, dim) or (T,), again from its seed and take at most so many pictures of it."""
+    steps = np.unique(np.linspace(0, len(actions) - 1, min(most, len(actions))).round().astype(int))
+    problem = "no picture was asked for"
+    for renderer in _renderers() if len(steps) else ():
+        with tempfile.TemporaryDirectory() as place:
+            folder = Path(place)
+            np.savez(folder / "episode.npz", observations=observations, actions=actions, steps=steps, seed=seed)
+            problem = _film_apart(folder, env_id, renderer)
+            if not problem:
+                return Film(tuple(map(int, steps)), tuple((folder / f"{step}.jpg").read_bytes() for step in steps))
+    return Film((), (), problem)
+
+
+def _renderers() -> Sequence[str | None]:
+    """MuJoCo's renderers to try; None: as it is set up. Other environments do not care."""
+    if sys.platform == "linux" and not os.environ.get("DISPLAY") and not os.environ.get("MUJOCO_GL"):
+        return "egl", "osmesa"
+    return (None,)
+
+
+def _film_apart(folder: Path, env_id: str, renderer: str | None) -> str:
+    """Run this module in a process of its own; what went wrong, or nothing."""
+    surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, ["", *sys.path]))}
+    if renderer is not None:
+        surroundings["MUJOCO_GL"] = renderer
+    command = [sys.executable, "-P", "-m", "mental_accounts.inspect.camera", str(folder), env_id]
+    try:
+        done = subprocess.run(
+            command, env=surroundings, capture_output=True, text=True, timeout=SECONDS, check=False, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode == 0:
+        return ""
+    said = (folder / "problem").read_text() if (folder / "problem").is_file() else ""
+    return said or f"the renderer ended with exit code {done.returncode}"
+
+
+def _take_pictures(folder: Path, env_id: str) -> None:
+    """The child: write <step>.jpg for each step asked for, or raise."""
+    from PIL import Image  # comes with the mujoco extra
+
+    with np.load(folder / "episode.npz") as held:
+        observations, actions, steps = held["observations"], held["actions"], set(held["steps"].tolist())
+        seed = int(held["seed"])
+    environments = Environments(lambda: _make(env_id), 1)
+    try:
+        seen = environments.reset([seed])[0]  # written over by each step
+        for t, action in enumerate(actions):
+            if not np.allclose(seen, observations[t], rtol=1e-4, atol=1e-4):
+                raise RuntimeError(f"the environment does not play the same episode twice: step {t} differs")
+            if t in steps:
+                picture = Image.fromarray(np.asarray(environments.envs[0].render()))
+                picture.thumbnail((WIDEST, WIDEST))
+                picture.convert("RGB").save(folder / f"{t}.jpg", quality=QUALITY)
+            environments.step(action[None], np.ones(1, dtype=bool), t)
+    finally:
+        environments.close()
+
+
+def _make(env_id: str) -> Environment:
+    """MuJoCo's environments can draw small pictures, which is faster, and follow the robot; others are shrunk."""
+    env = make_environment(env_id, render_mode="rgb_array")
+    model: Any = getattr(env.unwrapped, "model", None)
+    if not hasattr(model, "ncam") or not hasattr(env.unwrapped, "mujoco_renderer"):
+        return env
+    follows = "track" in [model.camera(i).name for i in range(model.ncam)]
+    env.close()
+    camera = {"camera_name": "track"} if follows else {}
+    return make_environment(env_id, render_mode="rgb_array", width=WIDEST, height=WIDEST, **camera)
+
+
+if __name__ == "__main__":
+    try:
+        _take_pictures(Path(sys.argv[1]), sys.argv[2])
+    except BaseException as error:
+        what = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
+        (Path(sys.argv[1]) / "problem").write_text(" ".join(what.split())[:500])
+        sys.exit(1)

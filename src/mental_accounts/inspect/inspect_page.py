@@ -1,0 +1,209 @@
+"""A recording as one self-contained interactive page: the template, its script and the arrays, packed.
+
+Drawn by some hundred lines of our own on canvases. A plotting library would be several megabytes in every page, and
+slower at redrawing nine figures for every step.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mental_accounts.inspect.camera import Film, film_episode
+from mental_accounts.inspect.episode_accounts import CUBE_DIMENSIONS, Codes
+from mental_accounts.inspect.inspect_summary import center_text, findings, places_of, usage, why_no_accounts
+from mental_accounts.inspect.recording import EpisodeRecord, Recording
+from mental_accounts.learning.evaluation import environment_seed
+
+Array = NDArray[Any]
+SCRIPTS = ("inspect_charts.js", "inspect_figures.js", "inspect_drift.js", "inspect_main.js")
+FULL_BYTES = 4_000_000
+"""Arrays of a page that are larger than this together are packed in half precision."""
+MOST_BYTES = 7_000_000
+"""Attention of an episode is left out of the page where it would take more than this, with those before it."""
+
+
+def film_recording(recording: Recording, seed: int, most: int) -> list[Film]:
+    """Pictures of all episodes, at most so many in all; or why there are none."""
+    if recording.source == "recorded":
+        return [Film((), (), "recorded episodes cannot be played again")] * len(recording.episodes)
+    total = sum(len(episode) for episode in recording.episodes)
+    films: list[Film] = []
+    for place, episode in enumerate(recording.episodes):
+        if films and films[-1].problem:  # it will not work better the next time
+            films.append(films[-1])
+            continue
+        share = round(most * len(episode) / total)
+        films.append(
+            film_episode(recording.env_id, environment_seed(seed, place), episode.observations, episode.actions, share)
+        )
+    return films
+
+
+def to_page(recording: Recording, films: Sequence[Film]) -> str:
+    """The whole page; all text is escaped here."""
+    template = _read("inspect.html")
+    kept = {"accounts": recording.codes is not None, "plain": recording.codes is None}
+    kept["cube"] = recording.codes is not None and recording.codes.cube is not None
+    for name, keep in kept.items():
+        template = re.sub(rf"<!-- {name} -->(.*?)<!-- /{name} -->", r"\1" if keep else "", template, flags=re.DOTALL)
+    values = {name: escape(text) for name, text in _texts(recording).items()}
+    values["style"] = _read("inspect.css")
+    values["script"] = "(() => {\n" + "\n".join(map(_read, SCRIPTS)) + "})();\n"
+    values["data"] = _embeddable(_data(recording, films))
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template)  # in one pass: data may hold braces
+
+
+def _texts(recording: Recording) -> dict[str, str]:
+    episodes, codes = recording.episodes, recording.codes
+    returns = [episode.total for episode in episodes]
+    spread = f" (from {min(returns):.1f} to {max(returns):.1f})" if len(returns) > 1 else ""
+    source = "played with the mean action" if recording.source == "played" else "recorded before, read again"
+    texts = {
+        "title": f"What the accounts hold: {recording.method} on {recording.env_id}"
+        if codes
+        else f"What the policy looks at: {recording.method} on {recording.env_id}",
+        "lead": f"{_count(len(episodes), 'episode')}, {source}; asked for a return of {recording.target_return:g}; the "
+        f"policy sees the last {_count(recording.context, 'step')}."
+        + ("" if codes is None else f" Actions are sorted into {_count(codes.total, 'code')} ({codes.kind})."),
+        "overview": f"Mean return {np.mean(returns):.1f}{spread}, mean length "
+        f"{np.mean([len(episode) for episode in episodes]):.1f}. Of the chosen episode:",
+        "no_accounts": "" if codes else why_no_accounts(recording.method),
+        "attention_caption": "Grey bars are the attention without the bias of the accounts, blue bars with it; below, "
+        "the difference: what the accounts moved towards a token (blue) or away from it (orange)."
+        if codes
+        else "No bias is added to it.",
+        "scope": _scope_text(recording),
+        "episodes": _count(len(episodes), "episode"),
+        "cube_note": " The codes differ in these three dimensions only."
+        if codes is not None and codes.centers.shape[1] > CUBE_DIMENSIONS
+        else "",
+        "error_caption": "Discrete actions are their own codes: there is no error."
+        if codes is not None and codes.kind == "discrete"
+        else "",
+    }
+    axes = [f"a[{d}]" for d in (codes.cube_dimensions if codes else ())] or [""] * 3
+    return texts | dict(zip(("cube_x", "cube_y", "cube_z"), axes, strict=True))
+
+
+def _scope_text(recording: Recording) -> str:
+    codes = recording.codes
+    if codes is None:
+        return ""
+    kept = "" if len(codes.numbers) == codes.total else f" Of {codes.total:,} codes only those posted most are shown."
+    if recording.scope == "window":
+        return (
+            "Accounts of this policy start at zero in every window (scope window): what is shown is what the next "
+            f"window holds, the posts of the last {_count(recording.context - 1, 'step')}.{kept}"
+        )
+    return f"Accounts of this policy last the whole episode (scope trajectory): this is its live ledger.{kept}"
+
+
+def _data(recording: Recording, films: Sequence[Film]) -> dict[str, Any]:
+    episodes = recording.episodes
+    _, layers, heads, _ = episodes[0].logits.shape
+    meta: dict[str, Any] = {
+        "env": recording.env_id,
+        "context": recording.context,
+        "tokenKinds": recording.token_kinds,
+        "layers": layers,
+        "heads": heads,
+        "states": episodes[0].observations.shape[1],
+        "steps": sum(len(episode) for episode in episodes),
+        "meanReward": float(np.concatenate([episode.rewards for episode in episodes]).mean(dtype=np.float64)),
+    }
+    half = sum(episode.logits.size * 4 for episode in episodes) > FULL_BYTES
+    packed, room = [], MOST_BYTES
+    for episode, film in zip(episodes, films, strict=True):
+        room -= episode.logits.size * (2 if half else 4)
+        packed.append(_episode(recording, episode, film, half=half, attention=room >= 0))
+    codes = None if recording.codes is None else _codes(recording, recording.codes)
+    return {"meta": meta, "codes": codes, "episodes": packed}
+
+
+def _codes(recording: Recording, codes: Codes) -> dict[str, Any]:
+    used = usage(recording)
+    shown: dict[str, Any] = {
+        "numbers": codes.numbers.tolist(),
+        "names": [center_text(codes, place) for place in range(len(codes.numbers))],
+        "posts": used.posts.tolist(),
+        "meanReward": [value if posts else None for value, posts in zip(used.mean_reward, used.posts, strict=True)],
+        "cube": None,
+    }
+    if codes.cube is not None:
+        shown["cube"] = codes.cube.tolist()
+        shown["axes"] = [f"a[{d}]" for d in codes.cube_dimensions]
+        shown["ticks"] = [np.unique(codes.centers[:, d]).tolist() for d in codes.cube_dimensions]
+    return shown
+
+
+def _episode(
+    recording: Recording, episode: EpisodeRecord, film: Film, *, half: bool, attention: bool
+) -> dict[str, Any]:
+    problem = f"There is no picture: {film.problem.rstrip('.')}." if film.problem else ""
+    values: dict[str, Any] = {
+        "T": len(episode),
+        "total": episode.total,
+        "findings": findings(recording, episode),
+        "film": {
+            "steps": film.steps,
+            "pictures": [base64.b64encode(picture).decode() for picture in film.pictures],
+            "problem": problem,
+        },
+        "observations": pack(episode.observations),
+        "actions": pack(episode.actions.reshape(len(episode), -1)),
+        "rewards": pack(episode.rewards),
+        "asked": pack(episode.returns_to_go),
+        "without": pack(episode.attention_without, half=half) if attention else None,
+    }
+    if episode.accounts is not None and recording.codes is not None:
+        held, n = episode.accounts, len(recording.token_kinds)
+        values |= {
+            "places": pack(places_of(recording.codes, held.codes)),
+            "balances": pack(held.balances, half=held.balances.nbytes > FULL_BYTES // len(recording.episodes)),
+            "error": pack(held.routing_error),
+            "drift": pack(episode.drift),
+            "sharp": pack(episode.sharp_bound),
+            "paper": pack(episode.paper_bound),
+            "clipped": pack(np.asarray(episode.clipped.any(axis=(1, 2)))),
+            "bias": pack(_shared(episode.bias[..., n - 1 :: n]), half=half) if attention else None,  # of action columns
+        }
+    return values
+
+
+def _shared(bias: Array) -> Array:
+    """(T, layers, heads, actions), with a size of 1 where all layers or heads have the same bias."""
+    for axis in (1, 2):
+        first = bias.take([0], axis=axis)
+        if (bias == first).all():
+            bias = first
+    return bias
+
+
+def pack(values: Array, *, half: bool = False) -> dict[str, Any]:
+    """An array as its shape and base64 of its numbers: float32, float16 where `half`, or int32."""
+    kind = "<i4" if values.dtype.kind in "iub" else "<f2" if half else "<f4"
+    raw = np.ascontiguousarray(values, dtype=kind).tobytes()
+    return {"type": kind[1:], "shape": list(values.shape), "data": base64.b64encode(raw).decode()}
+
+
+def _embeddable(values: dict[str, Any]) -> str:
+    """JSON that no text inside can end the script element of."""
+    text = json.dumps(values, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _read(name: str) -> str:
+    return (files("mental_accounts.inspect") / "templates" / name).read_text(encoding="utf-8")
+
+
+def _count(n: int, word: str) -> str:
+    return f"{n:,} {word}" + ("" if n == 1 else "s")

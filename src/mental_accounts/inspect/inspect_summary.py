@@ -1,0 +1,165 @@
+"""What a recording comes to: a few sentences, which codes were used and paid, and all of its numbers as plain JSON."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mental_accounts.inspect.episode_accounts import Codes
+from mental_accounts.inspect.recording import EpisodeRecord, Recording
+
+Array = NDArray[Any]
+DIGITS = 7
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How often each kept code was posted over all episodes, and what it was paid, (C,) each."""
+
+    posts: Array  # (C,) int64
+    mean_reward: Array  # (C,), NaN where never posted
+    mean_payoff: Array  # (C,), NaN where never posted
+
+
+def usage(recording: Recording) -> Usage:
+    """Over the whole set of episodes."""
+    assert recording.codes is not None
+    numbers = recording.codes.numbers
+    posts = np.zeros(len(numbers), dtype=np.int64)
+    rewards, payoffs = np.zeros(len(numbers)), np.zeros(len(numbers))
+    for episode in recording.episodes:
+        assert episode.accounts is not None
+        places = places_of(recording.codes, episode.accounts.codes)  # (T, groups)
+        for group in places.T:
+            there = group >= 0
+            np.add.at(posts, group[there], 1)
+            np.add.at(rewards, group[there], episode.rewards[there])
+            np.add.at(payoffs, group[there], episode.accounts.payoffs[there])
+    often = np.where(posts, posts, np.nan)
+    return Usage(posts, rewards / often, payoffs / often)
+
+
+def places_of(codes: Codes, posted: Array) -> Array:
+    """Codes -> their places among those kept, -1 where not kept; any shape."""
+    places = np.searchsorted(codes.numbers, posted).clip(0, len(codes.numbers) - 1)
+    found: Array = np.where(codes.numbers[places] == posted, places, -1)
+    return found
+
+
+def name_of(codes: Codes, place: int) -> str:
+    """A code by its number and the action that it stands for."""
+    return f"{codes.numbers[place]} ({center_text(codes, place)})"
+
+
+def center_text(codes: Codes, place: int) -> str:
+    """The action centre in the environment's units; a dot in dimensions the code says nothing of."""
+    if codes.kind == "discrete":
+        return f"action {codes.centers[place, 0]:g}"
+    shown = ("·" if math.isnan(value) else f"{value:.3g}" for value in codes.centers[place])
+    return ", ".join(shown).replace("-", "−")
+
+
+def findings(recording: Recording, episode: EpisodeRecord) -> list[str]:
+    """Which accounts rose and fell most, when drift peaked, whether the bias hit its clip."""
+    how = "ended by the environment" if episode.terminated else "cut by the time limit" if episode.truncated else "over"
+    first = f"{len(episode)} steps, {how}; return {episode.total:.1f}, asked for {recording.target_return:g}."
+    if recording.codes is None or episode.accounts is None:
+        return [first, why_no_accounts(recording.method)]
+    codes, balances = recording.codes, episode.accounts.balances
+    sentences = [first]
+    for word, extreme in (("rose", np.argmax), ("fell", np.argmin)):
+        step, place = (int(i) for i in np.unravel_index(int(extreme(balances)), balances.shape))
+        value = balances[step, place]
+        if (value > 0) if word == "rose" else (value < 0):
+            sentences.append(
+                f"The account of code {name_of(codes, place)} {word} most: to {_show(value)} at step {step}; "
+                f"at the end it held {_show(balances[-1, place])}."
+            )
+        else:
+            sentences.append(f"No account {word} {'above' if word == 'rose' else 'below'} zero.")
+    step, layer, head = (int(i) for i in np.unravel_index(int(episode.drift.argmax()), episode.drift.shape))
+    sentences.append(
+        f"Drift peaked at step {step}, layer {layer + 1}, head {head + 1}: {episode.drift[step, layer, head]:.3g}, "
+        f"where the sharp bound is {episode.sharp_bound[step, layer, head]:.3g} and the paper's "
+        f"{episode.paper_bound[step, layer, head]:.3g}."
+    )
+    return [*sentences, _clip_sentence(recording, episode)]
+
+
+def _show(value: float) -> str:
+    return f"{value:.3g}".replace("-", "−")
+
+
+def why_no_accounts(method: str) -> str:
+    """What a policy without accounts cannot show."""
+    return (
+        f"This policy keeps no accounts (its method is {method}): there are no balances, no bias on its attention and "
+        "no drift, so those figures are left out."
+    )
+
+
+def _clip_sentence(recording: Recording, episode: EpisodeRecord) -> str:
+    largest = float(episode.epsilon.max())
+    if recording.clip is None:
+        return f"The bias has no clip; at most it was {largest:.3g}."
+    steps = np.flatnonzero(episode.clipped.any(axis=(1, 2)))
+    if not len(steps):
+        return f"The bias never hit its clip of {recording.clip:g}; at most it was {largest:.3g}."
+    at = f"{len(steps)} of {len(episode)} steps, first at step {steps[0]}"
+    return f"The bias hit its clip of {recording.clip:g} at {at}."
+
+
+def numbers(recording: Recording) -> dict[str, Any]:
+    """All of it as plain JSON values; null where a number is missing (no step, no centre, never posted)."""
+    codes = None
+    if recording.codes is not None:
+        used = usage(recording)
+        codes = {
+            "kind": recording.codes.kind,
+            "total": recording.codes.total,
+            "numbers": plain(recording.codes.numbers),
+            "centers": plain(recording.codes.centers),
+            "posts": plain(used.posts),
+            "mean_reward": plain(used.mean_reward),
+            "mean_payoff": plain(used.mean_payoff),
+        }
+    return {
+        "env_id": recording.env_id,
+        "method": recording.method,
+        "target_return": recording.target_return,
+        "context": recording.context,
+        "source": recording.source,
+        "scope": recording.scope or None,
+        "clip": recording.clip,
+        "codes": codes,
+        "episodes": [_episode_numbers(recording, episode) for episode in recording.episodes],
+    }
+
+
+def _episode_numbers(recording: Recording, episode: EpisodeRecord) -> dict[str, Any]:
+    values: dict[str, Any] = {
+        "findings": findings(recording, episode),
+        "return": episode.total,
+        "terminated": episode.terminated,
+        "truncated": episode.truncated,
+    }
+    names = ["observations", "actions", "rewards", "returns_to_go", "logits", "attention_without"]
+    if episode.accounts is not None:
+        names += ["bias", "attention_with", "clipped", "drift", "sharp_bound", "size_bound", "paper_bound"]
+        for name in ("codes", "payoffs", "balances", "routing_error"):
+            values[name] = plain(getattr(episode.accounts, name))
+    return values | {name: plain(getattr(episode, name)) for name in names}
+
+
+def plain(values: Array) -> Any:
+    """An array as nested lists of JSON numbers, null where it is not finite, at float32's precision."""
+    if values.dtype.kind != "f":
+        return values.tolist()
+    flat: list[Any] = [
+        None if not math.isfinite(value) else float(f"{value:.{DIGITS}g}") for value in values.ravel().tolist()
+    ]
+    for size in reversed(values.shape[1:]):
+        flat = [flat[i : i + size] for i in range(0, len(flat), size)] if size else []
+    return flat

@@ -1,0 +1,58 @@
+"""Whole episodes as they are played, and as a store of trajectories."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mental_accounts.data.trajectories import Trajectories
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One whole episode of T steps."""
+
+    observations: Array  # (T, state): what was seen before each action
+    actions: Array  # (T, dim) or (T,), in the environment's units
+    rewards: Array  # (T,)
+    terminated: bool
+    truncated: bool
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+    @property
+    def total(self) -> float:
+        """Its return."""
+        return float(self.rewards.sum(dtype=np.float64))
+
+
+def as_trajectories(episodes: list[Episode], gamma: float = 1.0) -> Trajectories:
+    """Episodes as a store."""
+    return Trajectories.from_steps(
+        np.concatenate([episode.observations for episode in episodes]),
+        np.concatenate([episode.actions for episode in episodes]),
+        np.concatenate([episode.rewards for episode in episodes]),
+        lengths=[len(episode) for episode in episodes],
+        terminated=[episode.terminated for episode in episodes],
+        truncated=[episode.truncated for episode in episodes],
+        gamma=gamma,
+        where="episodes",
+    )
+
+
+def as_episodes(store: Trajectories) -> list[Episode]:
+    """A store as episodes."""
+    return [
+        Episode(
+            trajectory.observations.cpu().numpy(),
+            trajectory.actions.cpu().numpy(),
+            trajectory.rewards.cpu().numpy(),
+            trajectory.terminated,
+            trajectory.truncated,
+        )
+        for trajectory in store
+    ]

@@ -1,0 +1,1 @@
+"""Study folders -> statistics, figures and pages."""

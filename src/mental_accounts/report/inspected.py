@@ -1,0 +1,65 @@
+"""One inspected episode for each method and task of a report, as pages beside it."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mental_accounts.files import slug, write_atomically
+from mental_accounts.inspect.inspect_page import film_recording, to_page
+from mental_accounts.inspect.recording import record
+from mental_accounts.learning.evaluation import read_subject
+from mental_accounts.report.runs import Evidence, Run
+
+PICTURES = 60
+
+
+@dataclass(frozen=True)
+class Inspected:
+    """Pages that were written, and those that could not be."""
+
+    links: dict[str, str]
+    """What each page shows, by its path from the report."""
+    warnings: tuple[str, ...]
+
+
+def inspect_evidence(evidence: Evidence, folder: Path, say: Callable[[str], None] = lambda text: None) -> Inspected:
+    """Inspect one episode of the first seed of every method and task, into `folder`/inspect.
+
+    A page of the same run is kept, and so is one whose run left its policy elsewhere. A run that cannot be played here
+    is a warning, not a failure.
+    """
+    links: dict[str, str] = {}
+    warnings: list[str] = []
+    for task in evidence.tasks:
+        for method in evidence.methods:
+            runs = evidence.of(task, method)
+            if not runs:
+                continue
+            page = folder / "inspect" / f"{slug(task)}-{slug(method)}-seed-{runs[0].seed}.html"
+            try:
+                if not _is_there(page, runs[0].path):
+                    say(f"inspecting an episode: {task} {method}")
+                    _inspect(runs[0], page)
+            except Exception as error:  # whatever is wrong with one run, the report is worth having
+                why = " ".join(str(error).split()) or repr(error)
+                warnings.append(f"{task} {method}: no episode could be inspected ({why})")
+                continue
+            links[f"inspect/{page.name}"] = f"Inspect an episode: {task}, {method}, seed {runs[0].seed}"
+    return Inspected(links, tuple(warnings))
+
+
+def _is_there(page: Path, run: Path) -> bool:
+    return page.is_file() and (not (run / "policy").is_dir() or _mark(run) in page.read_text())
+
+
+def _mark(run: Path) -> str:
+    """A line of a page that names its run by what is in it."""
+    content = b"".join((run / name).read_bytes() for name in ("config.json", "metrics.jsonl"))
+    return f"<!-- run {hashlib.sha256(content).hexdigest()} -->"
+
+
+def _inspect(run: Run, page: Path) -> None:
+    recording = record(read_subject(run.path, None, None), episodes=1, seed=run.seed)
+    films = film_recording(recording, run.seed, PICTURES)
+    write_atomically(page, f"{to_page(recording, films)}\n{_mark(run.path)}\n".encode())

@@ -1,0 +1,281 @@
+"""Finished runs, read from their folders. What is missing, half-written or of other settings is named and left out."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mental_accounts.config import TrainConfig
+from mental_accounts.errors import UsageError
+from mental_accounts.fields import check_fields
+from mental_accounts.files import read_json
+from mental_accounts.learning.run_folder import RunFolder
+
+Array = NDArray[np.float64]
+SEVEN = (
+    "evaluation/return_mean_gm",
+    "evaluation/return_std_gm",
+    "evaluation/return_vs_samples",
+    "evaluation/length_mean_gm",
+    "evaluation/length_std_gm",
+    "aug_traj/return",
+    "aug_traj/length",
+)
+"""The paper's metrics, in the order of its tables."""
+LOWER_IS_BETTER = {"evaluation/return_std_gm", "evaluation/length_std_gm"}
+RETURN = "evaluation/return_mean_gm"
+
+# What is read of the files of a comparison and its runs, and of which kind it has to be.
+STUDY = {"runs": "a list", "tasks": "a list of texts", "methods": "a list of texts"}
+PLANNED = {"task": "text", "method": "text", "seed": "a whole number", "path": "text", "config": "an object"}
+CONFIG = {"task": "text or null", "env_id": "text or null", "method": "text", "seed": "a whole number"}
+MADE_BY = {
+    "command": "a list of texts or null",
+    "versions": "an object or null",
+    "hardware": "an object or null",
+    "git_commit": "text or null",
+}
+SUMMARY = {
+    "iterations": "a whole number",
+    "normalised_score": "a finite number or null",
+    "seconds": "a finite number",
+    "data": "an object",
+}
+LINE = {"phase": "text", "updates": "a finite number", "env_steps": "a finite number"}
+
+
+@dataclass(frozen=True)
+class Run:
+    """One finished run."""
+
+    task: str
+    method: str
+    """The label of the method, with its changes."""
+    seed: int
+    path: Path
+    config: Mapping[str, Any]
+    lines: Sequence[Mapping[str, Any]]
+    """metrics.jsonl."""
+    summary: Mapping[str, Any]
+    made_by: Mapping[str, Any]
+    """Command, versions and hardware."""
+
+    def curve(self, name: str, *, online: bool = False, against: str = "updates") -> tuple[Array, Array]:
+        """A metric where it was measured: (n,) updates or env_steps, (n,) values; only of the online phase if asked."""
+        found = [line for line in self.lines if name in line and (line["phase"] == "online" or not online)]
+        return np.array([line[against] for line in found], float), np.array([line[name] for line in found], float)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """All that a report is made of."""
+
+    title: str
+    tasks: tuple[str, ...]
+    methods: tuple[str, ...]
+    """The first is the baseline."""
+    runs: tuple[Run, ...]
+    warnings: tuple[str, ...]
+    made_by: Mapping[str, Any] = field(default_factory=dict)
+
+    def of(self, task: str, method: str) -> list[Run]:
+        """The runs of one cell, by seed."""
+        return sorted((run for run in self.runs if run.task == task and run.method == method), key=lambda run: run.seed)
+
+    def paired(self, task: str, one: str, other: str) -> list[tuple[Run, Run]]:
+        """Runs of both methods with the same seed."""
+        theirs = {run.seed: run for run in self.of(task, other)}
+        return [(run, theirs[run.seed]) for run in self.of(task, one) if run.seed in theirs]
+
+
+def read_study(folder: Path) -> Evidence:
+    """The runs of a comparison, as its study.json names them."""
+    path = folder / "study.json"
+    if not path.exists():
+        raise UsageError(f"{folder} holds no comparison: study.json is missing")
+    try:
+        study = check_fields(read_json(path), STUDY, str(path))
+        check_fields({"command": None, **study}, {"command": "a list of texts or null"}, str(path))
+        for number, item in enumerate(study["runs"]):
+            check_fields(item, PLANNED, f"{path}, run {number}")
+            for name, known in (("task", study["tasks"]), ("method", study["methods"])):
+                if item[name] not in known:
+                    raise ValueError(f"{path} cannot be read: {name}s does not list {item[name]!r} of run {number}")
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
+    wanted = [
+        (item["task"], item["method"], item["seed"], folder / item["path"], item["config"]) for item in study["runs"]
+    ]
+    tasks, methods = tuple(study["tasks"]), tuple(study["methods"])
+    runs: list[Run] = []
+    warnings: list[str] = []
+    for task, method, seed, place, config in wanted:
+        name = f"{task} {method} seed {seed}"
+        run = _read_run(place, task, method, name, warnings)
+        if run is None:
+            continue
+        different = _differences(run.config, _completed(config, TrainConfig().to_dict()))
+        if different:
+            warnings.append(f"{name}: left out, it was made with other settings ({', '.join(different)})")
+            continue
+        runs.append(run)
+    warnings += _without_partner(tasks, methods, runs) + _made_differently(runs)
+    made_by = dict(runs[0].made_by) if runs else {}
+    made_by["command"] = study.get("command")
+    return Evidence(folder.name, tasks, methods, tuple(runs), tuple(warnings), made_by)
+
+
+def _without_partner(tasks: Sequence[str], methods: Sequence[str], runs: Sequence[Run]) -> list[str]:
+    """Seeds that only one of two methods has."""
+    warnings = []
+    for task in tasks:
+        for method in methods[1:]:
+            seeds = [
+                {run.seed for run in runs if (run.task, run.method) == (task, name)} for name in (methods[0], method)
+            ]
+            alone = sorted(seeds[0] ^ seeds[1])
+            if alone:
+                listed = ", ".join(map(str, alone))
+                warnings.append(
+                    f"{task}: seeds {listed} have no partner; {method} and {methods[0]} are compared without"
+                )
+    return warnings
+
+
+def _made_differently(runs: Sequence[Run]) -> list[str]:
+    """Whether runs of one study come from different software or machines."""
+    warnings = []
+    for what in ("versions", "hardware", "git_commit"):
+        if len({json.dumps(run.made_by.get(what), sort_keys=True) for run in runs}) > 1:
+            warnings.append(f"not all runs were made with the same {what.replace('git_', '')}: see their config.json")
+    return warnings
+
+
+def _unlike_the_baseline(tasks: Sequence[str], methods: Sequence[str], runs: Sequence[Run]) -> list[str]:
+    """Settings, beside the method and its accounts, in which runs differ from the baseline's."""
+    warnings = []
+    for task in tasks:
+        cells = {run.method: run for run in reversed(runs) if run.task == task}
+        for method in methods[1:]:
+            if method in cells and methods[0] in cells:
+                different = _differences(cells[method].config, cells[methods[0]].config, but=("seed", "method"))
+                other = [path for path in different if not path.startswith("model.accounts.")]
+                if other:
+                    warnings.append(
+                        f"{task}: {method} and {methods[0]} also differ in {', '.join(other)}: compared all the same"
+                    )
+    return warnings
+
+
+def read_runs(folders: Sequence[Path]) -> Evidence:
+    """Any run folders: grouped by task and method. In a group of several settings, the commonest stay."""
+    runs: list[Run] = []
+    warnings: list[str] = []
+    for folder in folders:
+        run = _read_run(folder, None, None, str(folder), warnings)
+        if run is not None:
+            runs.append(run)
+    kept: list[Run] = []
+    tasks, methods = (tuple(dict.fromkeys(getattr(run, name) for run in runs)) for name in ("task", "method"))
+    for task in tasks:
+        for method in methods:
+            group = [run for run in runs if (run.task, run.method) == (task, method)]
+            kinds = Counter(_settings(run.config) for run in group)
+            seen: set[int] = set()
+            for run in group:
+                usual = next(other for other in group if _settings(other.config) == kinds.most_common(1)[0][0])
+                different = _differences(run.config, usual.config, but=("seed",))
+                if different:
+                    warnings.append(
+                        f"{run.path}: left out, its settings differ from the others ({', '.join(different)})"
+                    )
+                elif run.seed in seen:
+                    warnings.append(f"{run.path}: left out, seed {run.seed} of {task} {method} is there twice")
+                else:
+                    seen.add(run.seed)
+                    kept.append(run)
+    if not kept:
+        raise UsageError("there is no finished run to report on" + "".join(f"; {text}" for text in warnings))
+    ordered = sorted(methods, key=lambda method: method != "odt")  # stable; odt is the baseline where it is there
+    for found in (_without_partner, _unlike_the_baseline):
+        warnings += found(tasks, ordered, kept)
+    warnings += _made_differently(kept)
+    return Evidence("runs", tasks, tuple(ordered), tuple(kept), tuple(warnings), kept[0].made_by)
+
+
+def _read_run(folder: Path, task: str | None, method: str | None, name: str, warnings: list[str]) -> Run | None:
+    try:
+        record = check_fields(read_json(folder / "config.json"), {"config": "an object"}, "config.json")
+        check_fields(dict.fromkeys(MADE_BY) | record, MADE_BY, "config.json")
+        if not {"task", "method", "seed"} <= record["config"].keys():
+            raise ValueError("config.json does not say which task, method and seed")
+        config = _completed(record["config"], TrainConfig().to_dict())
+        check_fields(config, CONFIG, "config.json, config")
+        if not (config["task"] or config["env_id"]):
+            raise ValueError("config.json names neither a task nor an env_id")
+        if not RunFolder(folder).is_finished:
+            so_far = len(RunFolder(folder).read_metrics())
+            warnings.append(f"{name}: left out, it is not finished ({so_far} iterations so far)")
+            return None
+        summary = check_fields(read_json(folder / "summary.json"), SUMMARY, "summary.json")
+        check_fields(summary["data"], {"return_mean": "a finite number"}, "summary.json, data")
+        lines = RunFolder(folder).read_metrics()
+        if len(lines) != summary["iterations"]:
+            raise ValueError(f"metrics.jsonl has {len(lines)} lines, not {summary['iterations']}")
+        if not any(RETURN in line for line in lines):
+            warnings.append(f"{name}: left out, it was never evaluated")
+            return None
+        for number, line in enumerate(lines, 1):
+            _check_line(line, f"metrics.jsonl, line {number}")
+        check_fields(summary, dict.fromkeys(("last_return", "best_return"), "a finite number"), "summary.json")
+        made_by = {key: record.get(key) for key in MADE_BY}
+        subject = task or config["task"] or config["env_id"]
+        return Run(subject, method or config["method"], config["seed"], folder, config, lines, summary, made_by)
+    except FileNotFoundError:
+        warnings.append(f"{name}: left out, it is missing")
+    except (OSError, ValueError, UsageError) as error:
+        warnings.append(f"{name}: left out, it cannot be read ({error})")
+    return None
+
+
+def _check_line(line: dict[str, Any], where: str) -> None:
+    """Refuse what is no number among what a report is made of."""
+    check_fields(line, LINE, where)
+    read = {name: "a finite number" for name in (*SEVEN, "time/training") if name in line}
+    check_fields(line, read | {name: "a number" for name in line if name.startswith("accounts/")}, where)
+
+
+def _differences(
+    one: Mapping[str, Any], other: Mapping[str, Any], but: Sequence[str] = (), path: str = ""
+) -> list[str]:
+    """The paths of fields whose values differ."""
+    found = []
+    for key in sorted({*one, *other} - set(but)):
+        a, b = one.get(key), other.get(key)
+        if isinstance(a, Mapping) and isinstance(b, Mapping):
+            found += _differences(a, b, (), f"{path}{key}.")
+        elif _plain(a) != _plain(b):
+            found.append(f"{path}{key}")
+    return found
+
+
+def _completed(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """A recorded configuration with the fields that did not exist yet when it was written: at their defaults."""
+    found = {**defaults, **config}
+    for key, value in defaults.items():
+        if isinstance(value, Mapping) and isinstance(found[key], Mapping):
+            found[key] = _completed(found[key], value)
+    return found
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _settings(config: Mapping[str, Any]) -> str:
+    return json.dumps({key: value for key, value in config.items() if key != "seed"}, sort_keys=True)

@@ -1,0 +1,63 @@
+"""Recordings of small policies, for the tests."""
+
+import io
+from typing import Any
+
+import numpy as np
+import torch
+
+from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig
+from mental_accounts.inspect.camera import Film
+from mental_accounts.inspect.recording import Recording, record
+from mental_accounts.learning.episodes import Episode
+from mental_accounts.learning.evaluation import Subject
+from mental_accounts.policy import DecisionTransformer
+from tests.policy.helpers import make_policy, random_actions
+
+NARROW = ActionSpec("box", 3, (-2.0, 0.0, -1.0), (2.0, 1.0, 1.0))
+"""Three dimensions, each with bounds of its own."""
+NO_FILM = Film((), (), "there is no camera in this test")
+
+
+def config(accounts: dict[str, Any] | None = None, **changes: Any) -> PolicyConfig:
+    fields: dict[str, Any] = {
+        "state_dim": 4, "action": NARROW, "hidden": 8, "layers": 2, "heads": 2, "context_length": 6,
+        "max_timestep": 1000, "dropout": 0.0, "return_scale": 0.1,
+    }  # fmt: skip
+    return PolicyConfig(**(fields | changes), accounts=AccountsConfig(**({"beta": 0.5} | (accounts or {}))))
+
+
+def episode(policy: DecisionTransformer, T: int, seed: int = 0) -> Episode:
+    """Made-up steps; actions wander, so that some codes come again and again."""
+    torch.manual_seed(seed)
+    actions = random_actions(policy.config, T)
+    if not policy.config.action.is_discrete:
+        low, high = (torch.tensor(bound) for bound in (policy.config.action.low, policy.config.action.high))
+        walk = torch.sin(torch.arange(T).unsqueeze(1) / 9 + torch.arange(policy.config.action.size)) / 2 + 0.5
+        actions = low + (high - low) * (walk + 0.1 * torch.randn(walk.shape)).clamp(0, 1)
+    observations = torch.randn(T, policy.config.state_dim).cumsum(0) / 3
+    rewards = torch.randn(T) + torch.sin(torch.arange(T) / 5)
+    return Episode(observations.numpy(), actions.numpy(), rewards.numpy(), True, False)
+
+
+def recording(
+    policy_config: PolicyConfig, lengths: tuple[int, ...] = (40, 25), env_id: str = "Made-up-v0"
+) -> Recording:
+    policy = make_policy(policy_config)
+    played = [episode(policy, T, seed) for seed, T in enumerate(lengths)]
+    return record(Subject(policy, env_id, 50.0, None), len(played), recorded=played)
+
+
+def pictures(T: int, count: int, size: int = 240) -> Film:
+    """As many JPEG pictures as a film of a MuJoCo episode has, and no smaller than those."""
+    from PIL import Image
+
+    steps, found = np.unique(np.linspace(0, T - 1, count).astype(int)), []
+    rng = np.random.default_rng(0)
+    for step in steps:
+        board = np.kron(rng.integers(0, 255, (size // 8, size // 8, 3)), np.ones((8, 8, 1))).astype(np.uint8)
+        board[:, : int(size * step / T)] //= 2
+        file = io.BytesIO()
+        Image.fromarray(board).save(file, "jpeg", quality=70)
+        found.append(file.getvalue())
+    return Film(tuple(map(int, steps)), tuple(found))

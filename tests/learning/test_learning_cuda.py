@@ -1,0 +1,134 @@
+"""On a GPU: captured updates equal eager ones, and a run goes through, stops and resumes."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from mental_accounts.config import TrainConfig
+from mental_accounts.data.windows import WindowSampler
+from mental_accounts.errors import InterruptedRunError
+from mental_accounts.learning.capture import RepeatedUpdate
+from mental_accounts.learning.preparation import prepare
+from mental_accounts.learning.run_folder import RunFolder
+from mental_accounts.learning.trainer import Trainer
+from mental_accounts.learning.update import Updater
+from mental_accounts.policy import DecisionTransformer
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+
+ACCOUNTS = [
+    {},
+    {"account_scope": "window"},
+    {"beta_learned": True, "beta_per": "layer-head"},
+    {"read": "now", "codebook": "product", "groups": 1},
+]
+
+
+@pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
+@pytest.mark.parametrize("accounts", ACCOUNTS)
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+def test_captured_updates_equal_eager_ones(
+    aim: TrainConfig, optimizer: str, accounts: dict[str, object], precision: str
+) -> None:
+    model = replace(aim.model, accounts=replace(aim.model.accounts, **accounts))
+    config = replace(aim, device="cuda", optimizer=optimizer, precision=precision, model=model)
+    prepared = prepare(config)
+    results = []
+    for captured in (False, True):
+        torch.manual_seed(0)
+        policy = DecisionTransformer(prepared.policy)
+        data = prepared.data
+        policy.fit_normalisation(data.observations, data.actions, data.rewards)
+        policy.cuda()
+        store = data.to("cuda")
+        parts = policy.accounts
+        store.annotate(parts.codebook, parts.rule, parts.transform, policy.actions.to_unit)
+        updater = Updater(policy, config)
+        generator = torch.Generator("cuda").manual_seed(1)
+        sampler = WindowSampler(store, 32, config.model.context_length, generator, model.accounts.account_scope)
+        said: list[str] = []
+        repeated = RepeatedUpdate(updater, sampler, said.append)
+        repeated.wanted = captured
+        torch.manual_seed(3)
+        for _ in range(20):
+            repeated.step()
+        assert (repeated.graph is not None) == captured, said
+        results.append(updater.drain(20) | {"weight": policy.head.mean.weight.abs().sum().item()})
+    for name, value in results[0].items():
+        assert results[1][name] == pytest.approx(value, rel=2e-3, abs=2e-4), name
+
+
+@pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
+@pytest.mark.parametrize("accounts", ACCOUNTS)
+def test_compiled_updates_equal_plain_ones(aim: TrainConfig, optimizer: str, accounts: dict[str, object]) -> None:
+    model = replace(aim.model, dropout=0.0, accounts=replace(aim.model.accounts, **accounts))
+    config = replace(aim, device="cuda", optimizer=optimizer, precision="float32", initial_lambda=1e-9, model=model)
+    prepared = prepare(config)
+    results = []
+    for compiled in (False, True):
+        torch.manual_seed(0)
+        policy = DecisionTransformer(prepared.policy)
+        data = prepared.data
+        policy.fit_normalisation(data.observations, data.actions, data.rewards)
+        policy.cuda()
+        store = data.to("cuda")
+        parts = policy.accounts
+        store.annotate(parts.codebook, parts.rule, parts.transform, policy.actions.to_unit)
+        updater = Updater(policy, config)
+        if compiled:
+            updater.compile()
+        generator = torch.Generator("cuda").manual_seed(1)
+        sampler = WindowSampler(store, 32, config.model.context_length, generator, model.accounts.account_scope)
+        said: list[str] = []
+        repeated = RepeatedUpdate(updater, sampler, said.append)
+        for _ in range(20):
+            repeated.step()
+        assert repeated.graph is not None
+        assert updater.is_compiled == compiled, said
+        results.append(updater.drain(20))
+    for name in ("training/nll", "training/nll_last", "training/gradient_norm"):
+        assert results[1][name] == pytest.approx(results[0][name], rel=5e-3, abs=1e-3), name
+
+
+def test_a_run_on_a_gpu(aim: TrainConfig, tmp_path: Path) -> None:
+    config = replace(aim, device="cuda", precision="auto")
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.write_config(config, ["test"])
+    Trainer(config, folder).run()
+    lines = folder.read_metrics()
+    assert len(lines) == 6
+    assert lines[-1]["updates"] == 140
+
+
+@pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
+def test_a_resumed_run_is_captured_again(aim: TrainConfig, optimizer: str, tmp_path: Path) -> None:
+    config = replace(aim, device="cuda", optimizer=optimizer)
+    folder = RunFolder(tmp_path / "run")
+    folder.path.mkdir()
+    folder.write_config(config, ["test"])
+    trainer = Trainer(config, folder)
+    iterate, calls = trainer._iterate, 0
+
+    def stop_after_three(loggers: list[object]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise InterruptedRunError(15)
+        iterate(loggers)
+
+    trainer._iterate = stop_after_three
+    with pytest.raises(InterruptedRunError):
+        trainer.run()
+    trainer = Trainer(config, folder)
+    said: list[str] = []
+    trainer.view.say = said.append
+    trainer.run()
+    assert not [text for text in said if "cannot be captured" in text]
+    assert trainer._repeated is not None
+    assert trainer._repeated.graph is not None
+    lines = folder.read_metrics()
+    assert lines[-1]["updates"] == 140
+    assert DecisionTransformer.load(folder.path / "policy").config.method == "ewa-vq-odt"

@@ -1,0 +1,255 @@
+"""The report: the right numbers, the right words, and nothing averaged in silently."""
+
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mental_accounts.errors import UsageError
+from mental_accounts.report.analysis import analyse, metric_matrix
+from mental_accounts.report.figures import paper_figure, save
+from mental_accounts.report.page import Heading, Table, Text, to_html, to_markdown
+from mental_accounts.report.paper import PAPER_TABLES, table_of
+from mental_accounts.report.report import write_report
+from mental_accounts.report.runs import SEVEN, read_runs, read_study
+from mental_accounts.report.statistics import difference_interval
+
+from .made_studies import write_study
+
+
+def noise(*what: object) -> float:
+    return float(np.random.default_rng(list(str(what).encode())).normal())
+
+
+def returns(task: str, method: str, seed: int, name: str, n: int) -> float:
+    rng = np.random.default_rng([seed, n, len(name)])
+    better = 400.0 if method != "odt" else 0.0
+    return 1000 + 100 * n + better + 20 * float(rng.normal()) + 5 * seed
+
+
+def test_the_numbers_are_those_of_the_run_folders(tmp_path: Path) -> None:
+    study = write_study(tmp_path, returns)
+    evidence = read_study(tmp_path)
+    assert evidence.warnings == ()
+    (part,) = analyse(evidence).tasks
+    (comparison,) = part.comparisons
+    lasts = {}
+    for job in study.jobs:
+        lines = [json.loads(text) for text in (job.path / "metrics.jsonl").read_text().splitlines()]
+        lasts[job.arm.label, job.seed] = lines[-1]["evaluation/return_mean_gm"]
+    ours, theirs = ([lasts[label, seed] for seed in range(5)] for label in ("ewa-vq-odt", "odt"))
+    assert comparison.last == difference_interval(ours, theirs)
+    assert comparison.verdict == "helps"
+    assert part.scores[0].last == tuple(theirs)
+    assert [row.name for row in comparison.rows] == list(SEVEN)
+    by_name = {row.name: row.verdict for row in comparison.rows}
+    assert by_name["evaluation/return_mean_gm"] == "helps"
+    assert by_name["evaluation/return_std_gm"] == "hurts"  # lower is better there
+
+
+def test_the_report_says_it_in_all_three_files(tmp_path: Path) -> None:
+    write_study(tmp_path, returns, tasks=("hopper-medium", "walker2d-medium-replay"))
+    report = write_report(read_study(tmp_path), tmp_path)
+    html, markdown = report.html.read_text(), report.markdown.read_text()
+    for text in (html, markdown):
+        assert "ewa-vq-odt helps" in text
+        assert "P(improvement)" in text
+        assert "mental-accounts compare --task hopper-medium walker2d-medium-replay" in text
+        assert "167.1 / 82.4" in text  # the paper's own
+    assert html.count("<svg") == 4
+    assert "<script" not in html
+    assert "http://" not in html.replace("http://www.w3.org", "")
+    numbers = json.loads((tmp_path / "report.json").read_text())
+    assert numbers["tasks"][0]["comparisons"][0]["method"] == "ewa-vq-odt"
+    assert numbers["pooled"][0]["difference"]["low"] > 0
+    assert len(report.headlines) == 2
+
+
+def test_two_equal_methods_cannot_be_told_apart_and_one_seed_says_nothing(tmp_path: Path) -> None:
+    def equal(task: str, method: str, seed: int, name: str, n: int) -> float:
+        return 1000 + 300 * noise(method, seed, name, n)
+
+    write_study(tmp_path / "a", equal)
+    report = write_report(read_study(tmp_path / "a"), tmp_path / "a")
+    assert "cannot tell" in report.headlines[0]
+    write_study(tmp_path / "b", equal, seeds=1)
+    report = write_report(read_study(tmp_path / "b"), tmp_path / "b")
+    assert "one seed can show no difference" in report.headlines[0]
+    write_study(tmp_path / "c", equal, methods=("odt",))
+    assert write_report(read_study(tmp_path / "c"), tmp_path / "c").headlines == ()
+
+
+def test_what_is_missing_broken_or_different_is_named_and_left_out(tmp_path: Path) -> None:
+    study = write_study(tmp_path, returns, seeds=6)
+    missing, half, torn, other, cut, *_ = (job for job in study.jobs if job.arm.label == "ewa-vq-odt")
+    shutil.rmtree(missing.path)
+    (half.path / "summary.json").unlink()
+    (torn.path / "config.json").write_text('{"config": ')
+    record = json.loads((other.path / "config.json").read_text())
+    record["config"]["model"]["accounts"]["beta"] = 9.0
+    (other.path / "config.json").write_text(json.dumps(record))
+    text = (cut.path / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (cut.path / "metrics.jsonl").write_text("".join(text[:-1]))
+    evidence = read_study(tmp_path)
+    assert len(evidence.runs) == 7
+    found = "\n".join(evidence.warnings)
+    for words in (
+        "seed 0: left out, it is missing",
+        "seed 1: left out, it is not finished (4 iterations so far)",
+        "seed 2: left out, it cannot be read",
+        "seed 3: left out, it was made with other settings (model.accounts.beta)",
+        "seed 4: left out, it cannot be read (metrics.jsonl has 3 lines, not 4)",
+        "seeds 0, 1, 2, 3, 4 have no partner",
+    ):
+        assert words in found
+    report = write_report(evidence, tmp_path)
+    assert "it was made with other settings" in report.html.read_text()
+    assert analyse(evidence).tasks[0].comparisons[0].seeds == (5,)
+
+
+def test_runs_from_before_a_field_existed_have_its_default(tmp_path: Path) -> None:
+    study = write_study(tmp_path, returns, seeds=3)
+    old, later, *_ = (job for job in study.jobs if job.arm.label == "ewa-vq-odt")
+    for job, value in ((old, None), (later, "token")):  # the second says what the default is not
+        record = json.loads((job.path / "config.json").read_text())
+        del record["config"]["model"]["accounts"]["ledger_input"]
+        if value is not None:
+            record["config"]["model"]["accounts"]["ledger_input"] = value
+        (job.path / "config.json").write_text(json.dumps(record))
+    evidence = read_study(tmp_path)
+    assert [run.seed for run in evidence.of("hopper-medium", "ewa-vq-odt")] == [0, 2]
+    assert "seed 1: left out, it was made with other settings (model.accounts.ledger_input)" in evidence.warnings[0]
+
+
+def test_a_configuration_that_says_nothing_is_no_run_of_defaults(tmp_path: Path) -> None:
+    study = write_study(tmp_path, returns, seeds=2)
+    (study.jobs[0].path / "config.json").write_text('{"config": {}}')
+    evidence = read_study(tmp_path)
+    assert len(evidence.runs) == 3
+    assert "left out, it cannot be read (config.json does not say which task, method and seed)" in evidence.warnings[0]
+
+
+def test_any_run_folders_are_grouped_and_mixed_settings_are_not(tmp_path: Path) -> None:
+    study = write_study(tmp_path, returns, seeds=3)
+    odd = study.jobs[0].path
+    record = json.loads((odd / "config.json").read_text())
+    record["config"]["lr"] = 7.0
+    (odd / "config.json").write_text(json.dumps(record))
+    evidence = read_runs([job.path for job in study.jobs])
+    assert evidence.methods == ("odt", "ewa-vq-odt")
+    assert len(evidence.runs) == 5
+    assert "settings differ from the others (lr)" in evidence.warnings[0]
+    with pytest.raises(UsageError, match="no finished run"):
+        read_runs([tmp_path])
+    with pytest.raises(UsageError, match=r"study\.json is missing"):
+        read_study(tmp_path / "runs")
+
+
+@pytest.mark.parametrize("task", PAPER_TABLES)
+def test_the_papers_tables_come_out_of_our_code(task: str, tmp_path: Path) -> None:
+    """Runs whose averages are the paper's, through the path that makes our tables, give the paper's Δ."""
+    table = PAPER_TABLES[task]
+
+    def recorded(name_of: str, method: str, seed: int, metric: str, n: int) -> float:
+        average = table.rows[metric][0 if method == "ewa-vq-odt" else 1]
+        wave = 0.2 * average * (seed - 1) + 0.1 * average * (n - 1.5)  # no change to the average over seeds and steps
+        return average + wave
+
+    write_study(tmp_path, recorded, tasks=(task,), seeds=3)
+    evidence = read_study(tmp_path)
+    rows = table_of(evidence.of(task, "ewa-vq-odt"), evidence.of(task, "odt"))
+    for row in rows:
+        ours, theirs, change = table.rows[row.metric]
+        assert row.ours == pytest.approx(ours)
+        assert row.baseline == pytest.approx(theirs)
+        rounding = 100 * (0.05 / theirs + 0.05 * ours / theirs**2) + 0.05  # their averages are rounded, too
+        assert row.change_percent == pytest.approx(change, abs=rounding)
+    marks = [row.is_better for row in rows]
+    expected = [True, False, True, True, False, True, True] if "walker" in task else [True] * 5 + [False] * 2
+    assert marks == expected
+    comparison = analyse(evidence).tasks[0].comparisons[0]
+    assert [row.change_percent for row in comparison.rows] == [row.change_percent for row in rows]
+
+
+def test_returns_against_samples_are_interpolated(tmp_path: Path) -> None:
+    study = write_study(tmp_path, lambda task, method, seed, name, n: float(n), seeds=2, methods=("odt",))
+    path = study.jobs[1].path / "metrics.jsonl"
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    for line in lines:
+        line["env_steps"] += 50
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    matrix = metric_matrix(read_study(tmp_path).of("hopper-medium", "odt"), "evaluation/return_vs_samples")
+    assert matrix.shape == (2, 8)
+    np.testing.assert_allclose(matrix[0][:7], [0, 0.5, 1, 1.5, 2, 2.5, 3])
+    assert math.isnan(matrix[1][0])
+
+
+def test_the_difference_against_samples_is_of_the_interpolated_values(tmp_path: Path) -> None:
+    study = write_study(tmp_path, lambda task, method, seed, name, n: float(n * n), seeds=2)
+    path = study.jobs[1].path / "metrics.jsonl"
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    for line, stretched in zip(lines, (100, 200, 900, 1000), strict=True):
+        line["env_steps"] = stretched
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    evidence = read_study(tmp_path)
+    [comparison] = analyse(evidence).tasks[0].comparisons
+    rows = {row.name: row for row in comparison.rows}
+    assert rows["evaluation/return_mean_gm"].difference.estimate == 0.0
+    name = "evaluation/return_vs_samples"
+    ours, theirs = (
+        np.nanmean(metric_matrix(evidence.of("hopper-medium", method), name), axis=1).mean()
+        for method in ("ewa-vq-odt", "odt")
+    )
+    assert ours != theirs
+    assert rows[name].difference.estimate == pytest.approx(ours - theirs)
+
+
+def test_small_returns_keep_their_figures(tmp_path: Path) -> None:
+    write_study(tmp_path, lambda task, method, seed, name, n: 0.05 * (method == "odt") + 0.001 * seed, seeds=3)
+    report = write_report(read_study(tmp_path), tmp_path)
+    assert "−0.0500" in report.headlines[0]
+    assert "0.0510 [" in report.markdown.read_text()
+
+
+def test_a_run_that_was_never_evaluated_is_left_out(tmp_path: Path) -> None:
+    study = write_study(tmp_path, returns, seeds=3)
+    path = study.jobs[1].path / "metrics.jsonl"
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    bare = [{key: value for key, value in line.items() if not key.startswith("evaluation/")} for line in lines]
+    path.write_text("".join(json.dumps(line) + "\n" for line in bare))
+    evidence = read_study(tmp_path)
+    assert "seed 0: left out, it was never evaluated" in evidence.warnings[0]
+    write_report(evidence, tmp_path)
+
+
+def test_runs_that_are_unlike_say_so(tmp_path: Path) -> None:
+    study = write_study(tmp_path, returns, seeds=3)
+    for job in study.jobs:
+        record = json.loads((job.path / "config.json").read_text())
+        if job.arm.label != "odt":
+            record["config"]["lr"], record["config"]["seed"] = 0.5, job.seed + 1
+        record["versions"]["torch"] = str(job.seed)
+        (job.path / "config.json").write_text(json.dumps(record))
+    found = "\n".join(read_runs([job.path for job in study.jobs]).warnings)
+    assert "also differ in lr" in found
+    assert "seeds 0, 3 have no partner" in found
+    assert "not all runs were made with the same versions" in found
+
+
+def test_text_is_escaped() -> None:
+    blocks = [Heading("<b>", 1), Text("a & <i>"), Table(["<x>"], [["|"]], caption="</table>")]
+    html, markdown = to_html("<t>", blocks), to_markdown(blocks)
+    for bad in ("<b>", "<i>", "<x>", "<t>"):
+        assert bad not in html
+    assert html.count("</table>") == 1
+    assert "\\|" in markdown
+
+
+def test_the_figure_comes_in_three_formats(tmp_path: Path) -> None:
+    write_study(tmp_path, returns, tasks=("hopper-medium", "walker2d-medium-replay"))
+    written = save(paper_figure(read_study(tmp_path)), tmp_path / "figure")
+    assert [path.suffix for path in written] == [".png", ".svg", ".pdf"]
+    assert all(path.stat().st_size > 5_000 for path in written)
