@@ -23,9 +23,10 @@ import torch
 from torch import Tensor
 
 import mental_accounts as ma
-from mental_accounts.data import Windows, WindowSampler, load_task
+from mental_accounts.data import WindowSampler, load_task
 from mental_accounts.integrations import hugging_face_accounts
 from mental_accounts.learning.run_folder import surroundings
+from mental_accounts.policy import Window
 
 K, HIDDEN, LAYERS, HEADS, BATCH = 20, 128, 3, 1, 64
 TASK, STEPS = "hopper-medium", 20_000
@@ -50,7 +51,7 @@ class Case:
             parameters += list(beta.parameters()) if isinstance(beta, ma.BiasScale) else []
         self.optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=5e-4, fused=True)
 
-    def predict(self, windows: Windows, mean: Tensor, std: Tensor) -> Tensor:
+    def predict(self, windows: Window, mean: Tensor, std: Tensor) -> Tensor:
         told = {"attractions": windows.attractions} if self.has_accounts and not self.traced else {}
         predicted: Tensor = self.model(
             states=(windows.observations - mean) / std,
@@ -63,7 +64,7 @@ class Case:
         ).action_preds
         return (predicted[windows.mask] - windows.actions[windows.mask]).square().mean()
 
-    def update(self, windows: Windows, mean: Tensor, std: Tensor) -> float:
+    def update(self, windows: Window, mean: Tensor, std: Tensor) -> float:
         loss = self.predict(windows, mean, std)
         self.optimizer.zero_grad()
         loss.backward()

@@ -63,7 +63,7 @@ def main() -> None:
     policy = DecisionTransformer(config)
     policy.fit_normalisation(store.observations, store.actions, store.rewards)
     assert policy.accounts is not None
-    store.annotate(policy.accounts.codebook, policy.accounts.rule, policy.accounts.transform)
+    store.annotate(policy.accounts.books.codebook, policy.accounts.books.rule, policy.accounts.books.transform)
 
     sampler = WindowSampler(store, 32, config.context_length, torch.Generator().manual_seed(0))
     objective = Objective(config)
@@ -72,7 +72,7 @@ def main() -> None:
     for _ in range(UPDATES):
         w = sampler()
         predicted = policy(w.observations, w.actions, w.returns_to_go, w.timesteps, w.mask, w.attractions, w.codes)
-        loss = objective(predicted, policy.actions.to_unit(w.actions), w.mask).loss
+        loss = objective(predicted, policy.action_scale.to_unit(w.actions), w.mask).loss
         optimizer.zero_grad()
         loss.backward()
         clip_gradients(policy.parameters(), 0.25)

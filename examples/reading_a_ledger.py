@@ -32,7 +32,7 @@ def main() -> None:
     policy = ma.DecisionTransformer(config)
     policy.fit_normalisation(torch.randn(500, 3), torch.rand(500, 1) * 4 - 2, torch.randn(500) * 3 - 6)
     assert policy.accounts is not None
-    centres = policy.accounts.codebook.centers
+    centres = policy.accounts.books.codebook.centers
     assert centres is not None
 
     context = policy.context(num_envs=2, target_return=-200.0)
@@ -50,7 +50,7 @@ def main() -> None:
             ]
             text = ", ".join(f"torque {torque:+.1f} has {balance:+6.2f}" for torque, balance in told)
             print(f"step {t:3d}, pendulum {actor}: {text}")
-        layer = attention_of(policy, **context.window())[0]
+        layer = attention_of(policy, context.window())[0]
         drift, bound = float(layer.drift().max()), float(layer.bound().max())
         print(f"          attention moves by up to {drift:.3f} (bound {bound:.3f})")
         assert drift <= bound + 1e-6

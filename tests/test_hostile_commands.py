@@ -147,7 +147,7 @@ def test_parameters_are_counted(method: Any, action: ActionSpec) -> None:
     for accounts in (
         AccountsConfig(ledger_input="none"),
         AccountsConfig(ledger_input="state", state_codes=3),
-        AccountsConfig(ledger_input="token", codebook="product", bins=4),
+        AccountsConfig(ledger_input="state", codebook="product", bins=4),
         AccountsConfig(ledger_input="state", codebook="hierarchical"),
     ):
         config = PolicyConfig(
@@ -156,7 +156,7 @@ def test_parameters_are_counted(method: Any, action: ActionSpec) -> None:
         )  # fmt: skip
         policy = DecisionTransformer(config)
         assert count_parameters(config) == sum(value.numel() for value in policy.parameters())
-        assert count_codes(config) == (0 if policy.accounts is None else policy.accounts.num_codes)
+        assert count_codes(config) == (0 if policy.accounts is None else policy.accounts.books.num_codes)
 
 
 @pytest.mark.parametrize("name", PRESETS)

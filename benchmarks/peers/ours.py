@@ -63,7 +63,7 @@ def make(case: dict, device: str) -> Callable[[], object]:
     )  # fmt: skip
     held = store.to(device)
     if policy.accounts is not None:
-        held.annotate_by(policy.accounts, policy.actions.to_unit, ledgers=policy_config.reads_ledger)
+        held.annotate_by(policy.accounts.books, policy.action_scale.to_unit, balances=policy_config.reads_ledger)
     updater = Updater(policy, config)
     if device == "cuda" and case.get("compiled", True):
         updater.compile()

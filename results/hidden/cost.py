@@ -63,7 +63,7 @@ def make(task: str, label: str, device: str) -> tuple[Callable[[], object], Call
     policy.to(device)
     store = data.to(device)
     if policy.accounts is not None:
-        store.annotate_by(policy.accounts, policy.actions.to_unit, ledgers=policy.config.reads_ledger)
+        store.annotate_by(policy.accounts.books, policy.action_scale.to_unit, balances=policy.config.reads_ledger)
     generator = torch.Generator(device).manual_seed(0)
     sampler = WindowSampler(
         store, config.batch_size, policy.config.context_length, generator, policy.config.accounts.account_scope

@@ -94,14 +94,14 @@ def told(
     store: Trajectories, makers: Tensor, policy: DecisionTransformer, windows: int
 ) -> tuple[dict[str, Tensor], Tensor]:
     """What is known before the last action of each window, (windows, size) each, and who takes it, (windows,)."""
-    store.annotate_by(policy.accounts, policy.actions.to_unit, ledgers=True)
+    store.annotate_by(policy.accounts.books, policy.action_scale.to_unit, balances=True)
     longest = max(CONTEXTS)
     seen = WindowSampler(store, windows, longest, torch.Generator().manual_seed(1))()
     store.rewards.copy_(torch.repeat_interleave(makers, store.lengths))  # drawn once more, windows tell their makers
     who = WindowSampler(store, windows, longest, torch.Generator().manual_seed(1))().rewards[:, -1].long()
     kept = seen.mask.all(dim=1) & (seen.timesteps[:, -1] >= FIRST_STEP)
     now = torch.cat([seen.observations[:, -1], seen.returns_to_go[:, -1:], seen.timesteps[:, -1:]], dim=1)
-    balances = seen.ledgers[:, -1]
+    balances = seen.balances[:, -1]
     known = {"balances": balances}
     for steps in CONTEXTS:
         before = [values[:, longest - steps : -1].flatten(1) for values in (seen.observations, seen.actions)]

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
+from mental_accounts.accounts.codebooks import BOX_CODEBOOKS, CODEBOOKS
 from mental_accounts.checks import check_count, check_number, check_positive
 from mental_accounts.fields import check_choice, config_from_dict, settle_types, shown
 
@@ -13,7 +14,6 @@ Method = Literal["bc", "dt", "odt", "ewa-vq-odt"]
 Likelihood = Literal["clipped", "squashed"]
 MOST = 2**53
 """Whole numbers beyond it are no floats any more."""
-CodebookKind = Literal["grid", "algorithm2", "product", "hierarchical", "kmeans"]
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,9 @@ class ActionSpec:
 class AccountsConfig:
     """The mental accounts of a policy: how actions are sorted, credited and read."""
 
-    codebook: CodebookKind = "grid"
-    """How box actions are routed to codes. Discrete actions are their own codes."""
+    codebook: str = "grid"
+    """How box actions are routed to codes: grid, algorithm2, product, hierarchical or kmeans. Discrete actions are
+    their own codes."""
     bins: int = 3
     """Grid points per dimension (grid, product)."""
     num_codes: int | None = 27
@@ -101,11 +102,9 @@ class AccountsConfig:
     None: context_length, as in training. 0: those that are seen."""
     read: Literal["then", "now"] = "then"
     """then: a column shows the balance right after its action (Eq. 10). now: the balance at the row's own time."""
-    normalised: bool = False
-    """Whether attractions are divided by δ/φ before they are read: then they are averages of recent payoffs, in ±R."""
-    ledger_input: Literal["none", "state", "token"] = "none"
-    """Whether the policy reads all balances as they stand before it acts: by a linear map added to the state token, or
-    as one more token a step. The bias is there beside it, unless β is 0."""
+    ledger_input: Literal["none", "state"] = "none"
+    """Whether the policy reads all balances as they stand before it acts, by a linear map added to the state token. The
+    bias is there as well, unless β is 0."""
     beta: float = 0.05
     """β: the scale of the attention bias, or its initial value where it is learned."""
     beta_learned: bool = False
@@ -119,14 +118,16 @@ class AccountsConfig:
         settle_types(self)
         for name in _ACCOUNT_CHOICES:
             check_choice(self, name)
+        if self.codebook not in BOX_CODEBOOKS:
+            raise ValueError(f"codebook must be one of {list(BOX_CODEBOOKS)}, got {shown(self.codebook)}")
         for name, least in (("bins", 2), ("groups", 1), ("coarse_bins", 2), ("soft_codes", 1), ("state_codes", 1)):
             check_count(name, getattr(self, name), least)
             if getattr(self, name) > MOST:
                 raise ValueError(f"{name} must be at most 2**53, got {shown(getattr(self, name))}")
         check_positive("soft_width", self.soft_width)
-        if self.codebook == "hierarchical" and self.coarse_bins >= self.bins:
-            raise ValueError(f"coarse_bins must be below bins = {self.bins}, got {self.coarse_bins}")
-        if self.soft_codes > 1 and self.codebook in ("product", "hierarchical"):
+        kind = CODEBOOKS[self.codebook]
+        kind.check_options(self)
+        if self.soft_codes > 1 and kind.has_groups:
             raise ValueError(
                 f"soft_codes must be 1 with codebook {self.codebook!r}, whose actions have several codes already, "
                 f"got {self.soft_codes}"
@@ -139,8 +140,6 @@ class AccountsConfig:
             check_count("window_steps", self.window_steps, 0)
         if self.num_codes is not None:
             check_count("num_codes", self.num_codes, 1)
-        elif self.codebook in ("algorithm2", "kmeans"):
-            raise ValueError(f"num_codes must be given for codebook {self.codebook!r}, got None")
         check_number("phi", self.phi, 0.0, 1.0, closed=False)
         check_number("delta", self.delta, 0.0, 1.0, closed=True)
         check_number("rho", self.rho, 0.0, 1.0, closed=True)
@@ -150,9 +149,7 @@ class AccountsConfig:
                 check_positive(name, getattr(self, name))
 
 
-_ACCOUNT_CHOICES = (
-    "codebook", "rule", "reward_transform", "credit", "account_scope", "read", "ledger_input", "beta_per",
-)  # fmt: skip
+_ACCOUNT_CHOICES = ("rule", "reward_transform", "credit", "account_scope", "read", "ledger_input", "beta_per")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,11 +276,6 @@ class PolicyConfig(ModelConfig):
     def reads_ledger(self) -> bool:
         """Whether all balances are an input."""
         return self.has_accounts and self.accounts.ledger_input != "none"
-
-    @property
-    def tokens_per_step(self) -> int:
-        """(return, state, action), or (return, ledger, state, action)."""
-        return 4 if self.has_accounts and self.accounts.ledger_input == "token" else 3
 
     @property
     def acting_context(self) -> int:

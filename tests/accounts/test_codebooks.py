@@ -4,8 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mental_accounts as ma
-from mental_accounts.accounts import codebook_from_spec
-from mental_accounts.accounts import codebooks as module
+from mental_accounts.accounts import codebook_from_spec, grids, nearest
 
 from . import slow_accounts
 
@@ -100,8 +99,8 @@ def test_huge_full_grid_routes_by_arithmetic() -> None:
 def test_huge_subset_searches_with_bounded_memory_and_agrees_with_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     with_table = ma.GridCodebook(dim=7, bins=3, num_codes=50)
     actions = torch.rand(2_000, 7) * 2 - 1
-    monkeypatch.setattr(module, "TABLE_CELLS", 1_000)
-    monkeypatch.setattr(module, "_SEARCH_ELEMENTS", 1_000)  # 20 actions at a time
+    monkeypatch.setattr(grids, "TABLE_CELLS", 1_000)
+    monkeypatch.setattr(nearest, "SEARCH_ELEMENTS", 1_000)  # 20 actions at a time
     without = ma.GridCodebook(dim=7, bins=3, num_codes=50)
     assert without._table is None
     assert torch.equal(without.route(actions), with_table.route(actions))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mental_accounts.accounts import (
     EWA,
-    Bookkeeping,
+    Books,
     CanonicalEWA,
     GridCodebook,
     HierarchicalCodebook,
@@ -31,25 +31,25 @@ def make_store(lengths: list[int], seed: int = 0, capacity: int | None = None) -
     )  # fmt: skip
 
 
-def make_books(kind: str) -> Bookkeeping:
+def make_books(kind: str) -> Books:
     torch.manual_seed(0)
     states, rewards = torch.randn(100, 2), torch.randn(100)
     transform = RewardTransform("standardised", 0.1, 1.5, clip=1.0)
     if kind == "soft":
-        return Bookkeeping(GridCodebook(2, 3), EWA(0.1, 0.7), transform, soft_codes=3)
+        return Books(GridCodebook(2, 3), EWA(0.1, 0.7), transform, soft_codes=3)
     if kind == "hierarchical":
-        return Bookkeeping(HierarchicalCodebook(2, (2, 5)), EWA(0.1, 0.7), transform)
+        return Books(HierarchicalCodebook(2, (2, 5)), EWA(0.1, 0.7), transform)
     if kind == "states":
         clusters, baseline = StateCodes(3, 2), StateBaseline(2)
         clusters.fit(states)
         baseline.fit(states, rewards)
-        return Bookkeeping(GridCodebook(2, 3), EWA(0.1, 0.7), transform, state_codes=clusters, baseline=baseline)
+        return Books(GridCodebook(2, 3), EWA(0.1, 0.7), transform, state_codes=clusters, baseline=baseline)
     if kind == "canonical":
-        return Bookkeeping(GridCodebook(2, 3), CanonicalEWA(0.1, 0.2, 0.5), transform)
-    return Bookkeeping(GridCodebook(2, 3), EWA(0.1, 0.7), transform)
+        return Books(GridCodebook(2, 3), CanonicalEWA(0.1, 0.2, 0.5), transform)
+    return Books(GridCodebook(2, 3), EWA(0.1, 0.7), transform)
 
 
-def by_posting(store: Trajectories, books: Bookkeeping) -> torch.Tensor:
+def by_posting(store: Trajectories, books: Books) -> torch.Tensor:
     """All balances before every step of the store, one post after the other: (N, num_codes)."""
     found = []
     for trajectory in store:
@@ -57,7 +57,7 @@ def by_posting(store: Trajectories, books: Bookkeeping) -> torch.Tensor:
         for t in range(len(trajectory)):
             found.append(ledger.attractions[0].clone())
             part = slice(t, t + 1)
-            entry = books.enter(trajectory.actions[part], trajectory.observations[part])
+            entry = books.route_step(trajectory.actions[part], trajectory.observations[part])
             books.post(ledger, entry, books.payoffs(trajectory.rewards[part], trajectory.observations[part]))
     return torch.stack(found)
 
@@ -65,16 +65,16 @@ def by_posting(store: Trajectories, books: Bookkeeping) -> torch.Tensor:
 @pytest.mark.parametrize("kind", ["plain", "soft", "hierarchical", "states", "canonical"])
 def test_ledgers_of_windows_are_those_of_the_trajectory(kind: str) -> None:
     store, books = make_store([1, 15, 16, 17, 31, 33, 70, 5]), make_books(kind)
-    store.annotate_by(books, ledgers=True)
+    store.annotate_by(books, balances=True)
     expected = by_posting(store, books)
     sampler = WindowSampler(store, 1, 6, torch.Generator())
     remaining = store.storage.rows("remaining")
     for row in range(store.steps):
         window = sampler.at(torch.tensor([row]))
         steps = min(6, int(remaining[row]))
-        assert window.ledgers is not None
-        torch.testing.assert_close(window.ledgers[0, 6 - steps :], expected[row : row + steps], rtol=1e-4, atol=1e-5)
-        assert (window.ledgers[0, : 6 - steps] == 0).all()
+        assert window.balances is not None
+        torch.testing.assert_close(window.balances[0, 6 - steps :], expected[row : row + steps], rtol=1e-4, atol=1e-5)
+        assert (window.balances[0, : 6 - steps] == 0).all()
 
 
 @settings(max_examples=15, deadline=None)
@@ -86,12 +86,12 @@ def test_ledgers_of_windows_are_those_of_the_trajectory(kind: str) -> None:
 )
 def test_for_any_lengths_and_both_scopes(lengths: list[int], K: int, scope: str, seed: int) -> None:
     store, books = make_store(lengths, seed), make_books("plain")
-    store.annotate_by(books, ledgers=True)
+    store.annotate_by(books, balances=True)
     whole = by_posting(store, books)
     windows = WindowSampler(store, 16, K, torch.Generator().manual_seed(seed), scope)
     first = torch.randint(store.steps, (16,), generator=torch.Generator().manual_seed(seed))
     found = windows.at(first)
-    assert found.ledgers is not None
+    assert found.balances is not None
     for n, row in enumerate(first.tolist()):
         steps = int(found.mask[n].sum())
         if scope == "trajectory":
@@ -100,14 +100,14 @@ def test_for_any_lengths_and_both_scopes(lengths: list[int], K: int, scope: str,
             ledger, before = books.ledger(1, torch.device("cpu")), []
             for t in range(row, row + steps):
                 before.append(ledger.attractions[0].clone())
-                books.post(ledger, books.enter(store.actions[t : t + 1]), books.payoffs(store.rewards[t : t + 1]))
+                books.post(ledger, books.route_step(store.actions[t : t + 1]), books.payoffs(store.rewards[t : t + 1]))
             expected = torch.stack(before)
-        torch.testing.assert_close(found.ledgers[n, K - steps :], expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found.balances[n, K - steps :], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_snapshots_move_with_their_steps_and_new_trajectories_have_them() -> None:
     store, books = make_store([40, 20, 50], capacity=150), make_books("plain")
-    store.annotate_by(books, ledgers=True)
+    store.annotate_by(books, balances=True)
     store.evict(1)
     fresh = make_store([45, 33], seed=5)
     for trajectory in fresh:
@@ -118,15 +118,15 @@ def test_snapshots_move_with_their_steps_and_new_trajectories_have_them() -> Non
         expected = by_posting(held, books)
         sampler = WindowSampler(held, held.steps, 1, torch.Generator())
         found = sampler.at(torch.arange(held.steps) + held.storage.first)
-        torch.testing.assert_close(found.ledgers[:, 0], expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(found.balances[:, 0], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_without_ledgers_nothing_is_kept_for_them() -> None:
     store, books = make_store([40]), make_books("plain")
     store.annotate_by(books)
     assert "snapshots" not in store.storage.columns
-    assert WindowSampler(store, 2, 4, torch.Generator())().ledgers is None
+    assert WindowSampler(store, 2, 4, torch.Generator())().balances is None
     kept = make_store([4000])
-    kept.annotate_by(Bookkeeping(GridCodebook(2, 27), EWA()), ledgers=True)
+    kept.annotate_by(Books(GridCodebook(2, 27), EWA()), balances=True)
     column = kept.storage.columns["snapshots"]
     assert column.shape[1] == -(-(27**2) // SNAPSHOT_STEPS)  # not 729 numbers a step

@@ -107,7 +107,7 @@ def test_windows_of_an_unannotated_store_have_no_accounts() -> None:
     windows = sampler_of(store_of(episodes(3)), batch=5)()
     assert windows.codes is None
     assert windows.attractions is None
-    assert repr(windows).startswith("Windows(observations=(5, 7, 4), actions=(5, 7, 2), rewards=(5, 7)")
+    assert repr(windows).startswith("Window(observations=(5, 7, 4), actions=(5, 7, 2), returns_to_go=(5, 7)")
 
 
 def test_product_codebooks_give_one_account_per_group() -> None:

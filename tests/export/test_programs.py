@@ -140,9 +140,9 @@ def test_box_actions_without_accounts(changes: dict[str, Any], tmp_path: Path) -
 
 VARIANTS = {
     "ledger": Accounts(beta=0.5, ledger_input="state"),
-    "ledger token, window": Accounts(beta=0.5, ledger_input="token", account_scope="window"),
+    "ledger, window": Accounts(beta=0.5, ledger_input="state", account_scope="window"),
     "soft, states, baseline": Accounts(beta=0.5, soft_codes=2, state_codes=3, credit="advantage"),
-    "β by token": Accounts(beta=0.5, beta_learned=True, beta_per="token", normalised=True),
+    "β by token": Accounts(beta=0.5, beta_learned=True, beta_per="token"),
     "canonical, now": Accounts(rule="canonical", read="now", beta=0.5),
     "product": Accounts(codebook="product", beta=0.5),
     "k-means": Accounts(codebook="kmeans", num_codes=5, beta=0.5),

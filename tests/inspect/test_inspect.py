@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from mental_accounts.accounts import Entry
 from mental_accounts.cli import main
 from mental_accounts.config import ActionSpec, PolicyConfig
 from mental_accounts.data.trajectories import Trajectories
@@ -44,13 +45,13 @@ KINDS: dict[str, PolicyConfig] = {
     "clipped": config({"bias_clip": 0.1, "reward_clip": None}),
     "β by layer and head": config({"beta_learned": True, "beta_per": "layer-head"}),
     "discounted": config(gamma=0.9),
-    "ledger token": config({"ledger_input": "token"}),
+    "ledger state": config({"ledger_input": "state"}),
     "ledger, window": config({"ledger_input": "state", "account_scope": "window"}),
     "soft": config({"soft_codes": 3}),
     "soft, window": config({"soft_codes": 2, "account_scope": "window", "ledger_input": "state"}),
     "hierarchical": config({"codebook": "hierarchical", "bins": 4}),
     "states and baseline": config({"state_codes": 2, "credit": "advantage", "ledger_input": "state"}),
-    "β by token": config({"beta_per": "token", "beta_learned": True, "normalised": True}),
+    "β by token": config({"beta_per": "token", "beta_learned": True}),
     "window, short context": config({"account_scope": "window", "ledger_input": "state"}, eval_context_length=2),
     "canonical, window, now": config(
         {"rule": "canonical", "account_scope": "window", "read": "now"}, eval_context_length=2
@@ -67,7 +68,7 @@ def live(policy: DecisionTransformer, played: Episode, target: float) -> tuple[n
     context, logits, bias = policy.context(1, target), [], []
     for seen, action, reward in zip(played.observations, played.actions, played.rewards, strict=True):
         context.observe(seen[None])
-        layers = attention_of(policy, **context.window())
+        layers = attention_of(policy, context.window())
         logits.append(torch.stack([layer.logits[0, :, -1] for layer in layers]))
         bias.append(torch.stack([layer.bias[0, :, -1].expand(logits[-1].shape[1:]) for layer in layers]))
         context.actions[:, -1] = torch.as_tensor(action)
@@ -119,14 +120,14 @@ def test_balances_are_those_of_a_ledger_kept_by_hand(kind: str) -> None:
     assert held is not None
     assert found.codes is not None
     states = torch.from_numpy(played.observations)
-    entry = policy.accounts.enter(policy.actions.to_unit(torch.from_numpy(played.actions)), states)
+    entry = policy.accounts.books.route_step(policy.action_scale.to_unit(torch.from_numpy(played.actions)), states)
     codes = entry.codes.reshape(30, -1).numpy()
     shares = np.ones(codes.shape) if entry.weights is None else entry.weights.numpy()
     np.testing.assert_array_equal(held.codes, codes)
-    payoffs = policy.accounts.payoffs(torch.from_numpy(played.rewards), states).double().numpy()
+    payoffs = policy.accounts.books.payoffs(torch.from_numpy(played.rewards), states).double().numpy()
     posts = KINDS[kind].account_window - 1 if cfg.account_scope == "window" else 30
     for t in range(30):
-        balances, N = np.zeros(policy.accounts.num_codes), 1.0
+        balances, N = np.zeros(policy.accounts.books.num_codes), 1.0
         for step in range(max(0, t - posts + 1), t + 1):
             if cfg.rule == "canonical":
                 balances *= (1 - cfg.phi) * N
@@ -146,8 +147,8 @@ def test_a_traced_balance_is_that_of_the_posted_code() -> None:
     held = record(Subject(policy, "Made-up-v0", 50.0, None), recorded=[played]).episodes[0].accounts
     assert held is not None
     codes, rewards = torch.from_numpy(held.codes[:, 0]), torch.from_numpy(played.rewards)
-    own = held.balances[np.arange(50), held.codes[:, 0]]
-    np.testing.assert_allclose(own, policy.accounts.trace(codes[None], rewards[None])[0], atol=1e-5)
+    own, books = held.balances[np.arange(50), held.codes[:, 0]], policy.accounts.books
+    np.testing.assert_allclose(own, books.trace(Entry(codes[None]), books.payoffs(rewards[None]))[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("env_id", [ENV_ID, "CartPole-v1"])

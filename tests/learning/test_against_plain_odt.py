@@ -10,9 +10,8 @@ from torch import nn
 
 from mental_accounts.config import ActionSpec, PolicyConfig, TrainConfig
 from mental_accounts.data.trajectories import Trajectories
-from mental_accounts.data.windows import Windows
 from mental_accounts.learning.update import Updater
-from mental_accounts.policy import DecisionTransformer
+from mental_accounts.policy import DecisionTransformer, Window
 
 from .conftest import aim_data
 
@@ -145,7 +144,7 @@ def train_ours(policy: DecisionTransformer, data: list[dict[str, torch.Tensor]],
     torch.manual_seed(noise_seed)
     history = []
     for batch in data:
-        updater.update(Windows(**batch, codes=None, attractions=None))
+        updater.update(Window(**batch))
         history.append(updater.drain(1)["training/nll"])
     return history
 

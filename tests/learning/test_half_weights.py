@@ -7,17 +7,17 @@ import torch
 from torch import Tensor, nn
 
 from mental_accounts.config import TrainConfig
-from mental_accounts.data.windows import Windows, WindowSampler
+from mental_accounts.data.windows import WindowSampler
 from mental_accounts.learning.capture import RepeatedUpdate
 from mental_accounts.learning.half_weights import HalfWeights
 from mental_accounts.learning.preparation import prepare
 from mental_accounts.learning.update import Updater
-from mental_accounts.policy import DecisionTransformer
+from mental_accounts.policy import DecisionTransformer, Window
 
 ACCOUNTS = [
     {},
     {"account_scope": "window", "ledger_input": "state"},
-    {"beta_learned": True, "beta_per": "token", "ledger_input": "token"},
+    {"beta_learned": True, "beta_per": "token", "ledger_input": "state"},
     {"read": "now", "beta_learned": True, "beta_per": "layer-head"},
 ]
 
@@ -32,7 +32,7 @@ def set_up(config: TrainConfig, seed: int = 0) -> tuple[Updater, WindowSampler]:
     policy.to(config.device)
     data = data.to(config.device)
     if policy.accounts is not None:
-        data.annotate_by(policy.accounts, policy.actions.to_unit, ledgers=prepared.policy.reads_ledger)
+        data.annotate_by(policy.accounts.books, policy.action_scale.to_unit, balances=prepared.policy.reads_ledger)
     K, scope = config.model.context_length, config.model.accounts.account_scope
     sampler = WindowSampler(data, config.batch_size, K, torch.Generator(config.device).manual_seed(1), scope)
     return Updater(policy, config), sampler
@@ -96,7 +96,7 @@ def test_updates_go_on_from_loaded_weights(aim: TrainConfig) -> None:
 def test_weights_are_back_after_an_error(aim: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     updater, sampler = set_up(replace(aim, precision="bf16"))
 
-    def fail(windows: Windows) -> None:
+    def fail(windows: Window) -> None:
         raise RuntimeError("no")
 
     monkeypatch.setattr(updater, "_losses", fail)

@@ -6,7 +6,7 @@ import torch
 
 from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig
 from mental_accounts.learning import Objective, WarmUp, clip_gradients, make_optimizer
-from mental_accounts.policy import DecisionTransformer
+from mental_accounts.policy import DecisionTransformer, Window
 from tests.policy.helpers import DISCRETE, make_window, tiny
 
 UNIT_BOX = ActionSpec("box", 1, (-1.0,), (1.0,))
@@ -20,7 +20,7 @@ def train(policy: DecisionTransformer, windows: object, updates: int, lr: float)
     policy.train()
     for _ in range(updates):
         window = windows()
-        losses = objective(policy(**window), policy.actions.to_unit(window["actions"]), window["mask"])
+        losses = objective(policy(Window(**window)), policy.action_scale.to_unit(window["actions"]), window["mask"])
         optimizer.zero_grad()
         losses.loss.backward()
         clip_gradients(policy.parameters(), 1.0)
@@ -47,8 +47,8 @@ def test_one_batch_is_learned_by_heart(method: str, discrete: bool) -> None:
         assert nll < 0.02
     else:  # a density: the standard deviation can shrink to exp(-5), where log p is about 4 per dimension
         assert nll < -4.0
-    right = policy.actions.to_unit(window["actions"])
-    shown = policy(**window).mode()
+    right = policy.action_scale.to_unit(window["actions"])
+    shown = policy(Window(**window)).mode()
     error = (shown != right).float() if discrete else (shown - right).abs().mean(dim=-1)
     assert error[window["mask"]].mean().item() < 0.05
 
@@ -82,8 +82,9 @@ def test_the_commanded_return_decides(method: str, pays: tuple[float, float]) ->
             "mask": torch.ones(64, K, dtype=torch.bool),
         }
         if policy.accounts is not None:
-            window["codes"] = policy.accounts.codebook.route(actions)
-            window["attractions"] = policy.accounts.trace(window["codes"], rewards)
+            books = policy.accounts.books
+            entry = books.route_step(actions)
+            window["codes"], window["attractions"] = entry.codes, books.trace(entry, books.payoffs(rewards))
         return window
 
     train(policy, windows, updates=250, lr=2e-3)

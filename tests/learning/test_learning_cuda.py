@@ -44,7 +44,7 @@ def test_captured_updates_equal_eager_ones(
         policy.cuda()
         store = data.to("cuda")
         parts = policy.accounts
-        store.annotate(parts.codebook, parts.rule, parts.transform, policy.actions.to_unit)
+        store.annotate(parts.codebook, parts.rule, parts.transform, policy.action_scale.to_unit)
         updater = Updater(policy, config)
         generator = torch.Generator("cuda").manual_seed(1)
         sampler = WindowSampler(store, 32, config.model.context_length, generator, model.accounts.account_scope)
@@ -75,7 +75,7 @@ def test_compiled_updates_equal_plain_ones(aim: TrainConfig, optimizer: str, acc
         policy.cuda()
         store = data.to("cuda")
         parts = policy.accounts
-        store.annotate(parts.codebook, parts.rule, parts.transform, policy.actions.to_unit)
+        store.annotate(parts.codebook, parts.rule, parts.transform, policy.action_scale.to_unit)
         updater = Updater(policy, config)
         if compiled:
             updater.compile()

@@ -31,8 +31,8 @@ def make_policy(config: PolicyConfig, seed: int = 0, dtype: torch.dtype = torch.
     torch.manual_seed(seed)
     policy = DecisionTransformer(config)
     if policy.accounts is not None:
-        actions = policy.actions.to_unit(random_actions(config, 60))
-        policy.accounts.fit(actions, torch.randn(60), 0, torch.randn(60, config.state_dim))
+        actions = policy.action_scale.to_unit(random_actions(config, 60))
+        policy.accounts.books.fit(actions, torch.randn(60), 0, torch.randn(60, config.state_dim))
     with torch.no_grad():
         for parameter in policy.parameters():
             if parameter.ndim > 1:
@@ -76,22 +76,22 @@ def account_inputs(
     policy: DecisionTransformer, window: dict[str, torch.Tensor], rewards: torch.Tensor
 ) -> dict[str, torch.Tensor]:
     """What a policy reads of its accounts, which begin with the window; all balances by posting step after step."""
-    accounts = policy.accounts
-    if accounts is None:
+    if policy.accounts is None:
         return {}
+    books = policy.accounts.books
     mask, states = window.get("mask", torch.ones_like(rewards, dtype=torch.bool)), window["observations"]
-    entry = accounts.enter(policy.actions.to_unit(window["actions"]), states)
-    payoffs = accounts.payoffs(rewards, states)
-    found = {"codes": entry.codes, "attractions": accounts.trace_entries(entry, payoffs, mask)}
+    entry = books.route_step(policy.action_scale.to_unit(window["actions"]), states)
+    payoffs = books.payoffs(rewards, states)
+    found = {"codes": entry.codes, "attractions": books.trace(entry, payoffs, mask)}
     if entry.weights is not None:
         found["weights"] = entry.weights
     if policy.config.reads_ledger:
-        ledger, before = accounts.ledger(len(rewards), rewards.device), []
+        ledger, before = books.ledger(len(rewards), rewards.device), []
         for t in range(rewards.shape[1]):
             before.append(ledger.attractions.masked_fill(~mask[:, t, None], 0.0))
             weights = None if entry.weights is None else entry.weights[:, t]
             ledger.post(entry.codes[:, t], payoffs[:, t], active=mask[:, t], weights=weights)
-        found["ledgers"] = torch.stack(before, dim=1)
+        found["balances"] = torch.stack(before, dim=1)
     return found
 
 

@@ -3,7 +3,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mental_accounts.policy import DecisionTransformer
+from mental_accounts.policy import DecisionTransformer, Window
 
 from . import slow_policy
 from .helpers import BOX, DISCRETE, make_policy, make_window, numbers, tiny
@@ -51,7 +51,7 @@ def test_outputs_and_gradients_equal_the_slow_reference(config: object, K: int, 
         window["attractions"] = window["attractions"].double()
     weights = {name: value.detach().clone().requires_grad_() for name, value in policy.named_parameters()}
     expected = slow_policy.predictions(weights | dict(policy.named_buffers()), config, window)
-    got = vars(policy(**window))
+    got = vars(policy(Window(**window)))
     there = window["mask"]
     for name, value in expected.items():
         torch.testing.assert_close(got[name][there], value[there], rtol=0, atol=1e-9)
@@ -74,7 +74,7 @@ def test_outputs_and_gradients_equal_the_slow_reference(config: object, K: int, 
 def test_a_learned_beta_gets_a_gradient() -> None:
     policy = double_policy(tiny({"beta_learned": True, "beta_per": "layer-head"}), 3)
     window = make_window(policy, B=2, K=5)
-    policy(**window).mean.sum().backward()
+    policy(Window(**window)).mean.sum().backward()
     assert policy.accounts.scale.beta.grad.abs().min() > 0
 
 
@@ -85,7 +85,7 @@ def test_beta_zero_is_bit_for_bit_plain_odt(read: str) -> None:
     ewa.load_state_dict(odt.state_dict(), strict=False)
     window = make_window(ewa, B=4, K=6, padding=[0, 2, 5, 1])
     plain = {name: value for name, value in window.items() if name not in ("attractions", "codes")}
-    ours, theirs = ewa(**window), odt(**plain)
+    ours, theirs = ewa(Window(**window)), odt(Window(**plain))
     assert torch.equal(ours.mean, theirs.mean)
     assert torch.equal(ours.log_std, theirs.log_std)
     ours.mean.sum().backward()
@@ -111,7 +111,7 @@ def test_attention_to_the_biased_columns_follows_the_bias() -> None:
     window["attractions"][0, 1] = 1e4
     changed = {name: value.clone() for name, value in window.items()}
     changed["actions"][0, 2] = torch.tensor([-2.0, 1.0])  # step 2's action is out-shouted by step 1's
-    before, after = policy(**window).mean, policy(**changed).mean
+    before, after = policy(Window(**window)).mean, policy(Window(**changed)).mean
     assert torch.allclose(before[0, 4], after[0, 4], atol=1e-6)
     assert bool(torch.isfinite(before).all())
 
@@ -119,7 +119,7 @@ def test_attention_to_the_biased_columns_follows_the_bias() -> None:
 @pytest.mark.parametrize(
     "option",
     [
-        {"ledger_input": "state"}, {"ledger_input": "token"}, {"soft_codes": 2}, {"state_codes": 2},
+        {"ledger_input": "state"}, {"soft_codes": 2}, {"state_codes": 2},
         {"credit": "advantage"}, {"beta_per": "token", "beta_learned": True}, {"codebook": "hierarchical"},
     ],
 )  # fmt: skip
@@ -153,12 +153,12 @@ def test_beta_per_token_begins_as_one_beta() -> None:
     torch.manual_seed(0)
     other = DecisionTransformer(tiny({"beta": 0.6, "beta_learned": True, "beta_per": "token"})).eval()
     window = make_window(one, B=2, K=6)
-    torch.testing.assert_close(numbers(one(**window)), numbers(other(**window)))
+    torch.testing.assert_close(numbers(one(Window(**window))), numbers(other(Window(**window))))
 
 
 def test_gradients_reach_the_ledger_map_and_the_map_of_tokens() -> None:
     policy = make_policy(tiny({"ledger_input": "state", "beta_per": "token", "beta_learned": True})).train()
-    numbers(policy(**make_window(policy, B=3, K=6))).square().sum().backward()
+    numbers(policy(Window(**make_window(policy, B=3, K=6)))).square().sum().backward()
     for parameter in (policy.embed_ledger.weight, policy.accounts.token_scale.weight, policy.accounts.scale.beta):
         assert parameter.grad is not None
         assert parameter.grad.abs().sum() > 0

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mental_accounts.policy import Actor, DecisionTransformer
+from mental_accounts.policy import Actor, DecisionTransformer, Window
 from mental_accounts.policy import autocast as policy_autocast
 
 from .helpers import BOX, DISCRETE, account_inputs, make_policy, make_window, numbers, random_actions, tiny
@@ -21,19 +21,19 @@ ACCOUNTS = [
 ]
 OPTIONS = [
     {"beta": 1.0, "ledger_input": "state"},
-    {"beta": 1.0, "ledger_input": "token", "read": "now"},
-    {"beta": 1.0, "ledger_input": "token", "codebook": "product"},
-    {"beta": 1.0, "ledger_input": "state", "rule": "canonical", "normalised": True},
-    {"beta": 1.0, "normalised": True},
+    {"beta": 1.0, "ledger_input": "state", "read": "now"},
+    {"beta": 1.0, "ledger_input": "state", "codebook": "product"},
+    {"beta": 1.0, "ledger_input": "state", "rule": "canonical"},
+    {"beta": 1.0},
     {"beta": 1.0, "soft_codes": 3},
     {"beta": 1.0, "codebook": "hierarchical", "read": "now"},
     {"beta": 1.0, "state_codes": 3},
     {"beta": 1.0, "credit": "advantage"},
     {"beta": 1.0, "beta_per": "token", "beta_learned": True, "bias_clip": 2.0},
-    {"beta": 1.0, "beta_per": "token", "beta_learned": True, "read": "now", "ledger_input": "token"},
+    {"beta": 1.0, "beta_per": "token", "beta_learned": True, "read": "now", "ledger_input": "state"},
     {
-        "beta": 0.7, "soft_codes": 2, "state_codes": 2, "ledger_input": "token", "credit": "advantage",
-        "normalised": True, "beta_per": "token", "beta_learned": True,
+        "beta": 0.7, "soft_codes": 2, "state_codes": 2, "ledger_input": "state", "credit": "advantage",
+        "beta_per": "token", "beta_learned": True,
     },
 ]  # fmt: skip
 BOTH = [*ACCOUNTS, *OPTIONS]
@@ -46,7 +46,7 @@ def allowed(accounts: dict[str, object] | None, action: object) -> bool:
 
 def traced(policy: DecisionTransformer, window: dict[str, torch.Tensor], rewards: torch.Tensor) -> torch.Tensor:
     """Predictions on a window whose attractions follow from its actions and rewards."""
-    return numbers(policy(**window | account_inputs(policy, window, rewards)))
+    return numbers(policy(Window(**window | account_inputs(policy, window, rewards))))
 
 
 @pytest.mark.parametrize("accounts", BOTH)
@@ -90,29 +90,29 @@ def test_padding_is_inert_and_equals_a_short_context(
 ) -> None:
     policy = make_policy(tiny(accounts, method=method, order_embedding=ordered, reward_input=reward_input))
     window = make_window(policy, B=2, K=6, padding=[pad, pad])
-    base = numbers(policy(**window))[:, pad:]
+    base = numbers(policy(Window(**window)))[:, pad:]
     garbage = {name: value.clone() for name, value in window.items()}
     for name, value in garbage.items():
         if value.is_floating_point():
             value[:, :pad] = 1e3 * torch.randn_like(value[:, :pad])
         elif name == "timesteps":
             value[:, :pad] = 7
-    torch.testing.assert_close(numbers(policy(**garbage))[:, pad:], base, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(numbers(policy(Window(**garbage)))[:, pad:], base, rtol=1e-5, atol=1e-5)
     short = {name: value[:, pad:] for name, value in window.items() if name != "mask"}
-    torch.testing.assert_close(numbers(policy(**short)), base, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(numbers(policy(Window(**short))), base, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("method", ["odt", "ewa-vq-odt"])
 def test_padded_discrete_actions_may_be_any_number(method: str) -> None:
     policy = make_policy(tiny(method=method, action=DISCRETE))
     window = make_window(policy, B=2, K=6, padding=[3, 0])
-    base = numbers(policy(**window))
+    base = numbers(policy(Window(**window)))
     for value in (0, -9, 10**6):
         garbage = {**window, "actions": window["actions"].where(window["mask"], value)}
-        assert torch.equal(numbers(policy(**garbage))[window["mask"]], base[window["mask"]])
+        assert torch.equal(numbers(policy(Window(**garbage)))[window["mask"]], base[window["mask"]])
     window["actions"][1, 2] = 0
     with pytest.raises(ValueError, match=r"codes must be in \[0, 3\), but codes\[1, 2\] is -1"):
-        policy(**window)
+        policy(Window(**window))
 
 
 @pytest.mark.parametrize("scope", ["trajectory", "window"])
@@ -172,21 +172,21 @@ def test_live_equals_offline(scope: str, accounts: dict[str, object] | None, act
                     window |= {name: value[:, -K:] for name, value in held.items()}
                 else:
                     window |= {name: value[:, part] for name, value in whole.items()}
-                offline = numbers(policy(**window))[0, -1]
+                offline = numbers(policy(Window(**window)))[0, -1]
                 torch.testing.assert_close(torch.as_tensor(live[t]), offline, rtol=1e-4, atol=1e-5)
 
 
 def test_bf16_stays_close_and_float32_where_it_counts() -> None:
     policy = make_policy(tiny({"beta": 0.5}, hidden=32))
     window = make_window(policy, B=4, K=6)
-    exact = policy(**window)
+    exact = policy(Window(**window))
     with policy_autocast("cpu", "bf16"):
-        rough = policy(**window)
+        rough = policy(Window(**window))
     assert rough.mean.dtype == torch.float32
     assert not torch.equal(rough.mean, exact.mean)
     assert float((rough.mean - exact.mean).detach().abs().mean() / exact.mean.detach().abs().mean()) < 0.05
     with policy_autocast("cpu", "float32"):
-        assert torch.equal(policy(**window).mean, exact.mean)
+        assert torch.equal(policy(Window(**window)).mean, exact.mean)
     with pytest.raises(ValueError, match="precision must be"):
         policy_autocast("cpu", "fp8")
 
@@ -241,32 +241,34 @@ def test_bad_windows_name_the_field() -> None:
         ({"actions": torch.zeros(2, 6, 3)}, r"action.size = 2\), got \(2, 6, 3\)"),
         ({"returns_to_go": torch.zeros(2, 5)}, "returns_to_go must have shape"),
         ({"timesteps": torch.zeros(2, 5)}, "timesteps must have shape"),
-        ({"attractions": None}, r"attractions \(and codes\) must be given for method ewa-vq-odt"),
-        ({"attractions": torch.zeros(2, 6, 5)}, r"shape \(2, 6\), got \(\(2, 6, 5\)"),
+        ({"attractions": None}, r"the window must have attractions of shape \(2, 6\), got None"),
+        ({"attractions": torch.zeros(2, 6, 5)}, r"attractions of shape \(2, 6\), got \(2, 6, 5\)"),
         ({"mask": torch.ones(2, 6)}, "mask must be bool"),
         ({"mask": torch.tensor([[True] * 5 + [False]] * 2)}, r"padding .* on the left"),
     ]
     for change, message in cases:
         with pytest.raises(ValueError, match=message):
-            policy(**window | change)
+            policy(Window(**window | change))
     longer = {name: value.repeat_interleave(2, dim=1) for name, value in window.items()}
     with pytest.raises(ValueError, match="1 to context_length = 6 steps, got 12"):
-        policy(**longer)
+        policy(Window(**longer))
     now = make_policy(tiny({"read": "now"}))
-    with pytest.raises(ValueError, match="codes are needed to read accounts now"):
-        now(**make_window(now, 2, 6) | {"codes": None})
+    with pytest.raises(
+        ValueError, match=r"the window must have codes of shape \(2, 6\) to read accounts `now`, got None"
+    ):
+        now(Window(**make_window(now, 2, 6) | {"codes": None}))
 
 
 def test_normalisation_is_fitted_on_whole_data_or_refused() -> None:
     policy = DecisionTransformer(tiny({"codebook": "kmeans", "num_codes": 4}))
     with pytest.raises(ValueError, match="has no centres yet: fit it"):
-        policy.accounts.codebook.route(torch.zeros(1, 2))
+        policy.accounts.books.codebook.route(torch.zeros(1, 2))
     actions = random_actions(policy.config, 20)
     for observations, rewards in [(torch.randn(20, 1), torch.randn(20)), (torch.randn(20, 3), torch.randn(19))]:
         with pytest.raises(ValueError, match="state_dim = 3"):
             policy.fit_normalisation(observations, actions, rewards)
     policy.fit_normalisation(torch.randn(20, 3), actions, torch.randn(20))
-    assert len(policy.accounts.codebook.route(torch.zeros(1, 2))) == 1
+    assert len(policy.accounts.books.codebook.route(torch.zeros(1, 2))) == 1
 
 
 @pytest.mark.parametrize("action", [BOX, DISCRETE])

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig
-from mental_accounts.policy import DecisionTransformer, autocast, transformer
+from mental_accounts.policy import DecisionTransformer, Window, autocast, transformer
 from mental_accounts.policy import decision_transformer as module
 from mental_accounts.policy.attention_probe import attention_of
 from mental_accounts.policy.long_attention import FROM, attend_columns
@@ -19,7 +19,7 @@ OPTIONS = {
     "layers": {"beta_learned": True, "beta_per": "layer-head", "beta": 0.4},
     "tokens": {"beta_learned": True, "beta_per": "token"},
     "now": {"read": "now"},
-    "ledger": {"ledger_input": "token"},
+    "ledger": {"ledger_input": "state"},
 }
 BY_ROW = ("tokens", "now")
 """Their bias depends on the row: these keep the dense mask."""
@@ -42,14 +42,14 @@ def make(
     window["mask"][0, :4] = False
     if policy.accounts is not None:
         window |= {"attractions": torch.randn(B, K) * 5, "codes": torch.randint(0, 9, (B, K))}
-        window["ledgers"] = torch.randn(B, K, policy.accounts.num_codes)
+        window["balances"] = torch.randn(B, K, policy.accounts.books.num_codes)
     return policy.to(device), {name: value.to(device) for name, value in window.items()}
 
 
 def outcome(policy: DecisionTransformer, window: dict[str, torch.Tensor], precision: str) -> dict[str, torch.Tensor]:
     policy.zero_grad()
     with autocast(policy.device, precision):
-        predicted = policy(**window)
+        predicted = policy(Window(**window))
     actions = window["actions"] * 0.9
     real = predicted.log_prob(actions)[window["mask"]]
     real.mean().backward()
@@ -102,17 +102,17 @@ def test_dropout_is_that_of_a_dense_mask_on_average(
     torch.testing.assert_close(many.mean(dim=0), plain, atol=0.15, rtol=0.0)
     policy, window = make("ewa-vq-odt", device, dropout=0.2)
     monkeypatch.setattr(module, "is_long", lambda tokens: True)
-    policy.train()(**window)
-    policy.eval()(**window)
+    policy.train()(Window(**window))
+    policy.eval()(Window(**window))
     assert calls == [0.2] * LAYERS + [0.0] * LAYERS
 
 
 @pytest.mark.parametrize("options", ["ewa-vq-odt", "layers"])
 def test_looking_inside_is_the_same(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
     policy, window = make(options, "cpu")
-    dense = attention_of(policy, **window)
+    dense = attention_of(policy, Window(**window))
     monkeypatch.setattr(module, "is_long", lambda tokens: True)
-    long = attention_of(policy, **window)
+    long = attention_of(policy, Window(**window))
     padded = int((~window["mask"][0]).sum())
     for place, (one, other) in enumerate(zip(dense, long, strict=True)):
         assert one.logits.shape == other.logits.shape
@@ -129,9 +129,9 @@ def test_a_long_context_is_attended_to_by_columns(
     device: str, calls: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy, window = make("ewa-vq-odt", device, FROM // 3 + 2)
-    long = policy(**window).log_prob(window["actions"] * 0.9)[window["mask"]]
+    long = policy(Window(**window)).log_prob(window["actions"] * 0.9)[window["mask"]]
     assert len(calls) == LAYERS
     monkeypatch.setattr(module, "is_long", lambda tokens: False)
-    dense = policy(**window).log_prob(window["actions"] * 0.9)[window["mask"]]
+    dense = policy(Window(**window)).log_prob(window["actions"] * 0.9)[window["mask"]]
     assert len(calls) == LAYERS
     torch.testing.assert_close(long, dense, atol=1e-4, rtol=1e-4)

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from mental_accounts.learning import Objective, WarmUp, clip_gradients, make_optimizer
-from mental_accounts.policy import Actor, DecisionTransformer, autocast
+from mental_accounts.policy import Actor, DecisionTransformer, Window, autocast
 
 from .helpers import DISCRETE, make_policy, make_window, numbers, tiny
 
@@ -28,13 +28,13 @@ def on_gpu(window: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def test_same_numbers_as_on_the_cpu(name: str) -> None:
     policy = make_policy(CONFIGS[name])
     window = make_window(policy, B=4, K=6, padding=[0, 3, 1, 0])
-    expected = numbers(policy(**window))[window["mask"]].detach()
+    expected = numbers(policy(Window(**window)))[window["mask"]].detach()
     policy.cuda()
     there = window["mask"]
-    exact = numbers(policy(**on_gpu(window))).cpu()[there]
+    exact = numbers(policy(Window(**on_gpu(window)))).cpu()[there]
     torch.testing.assert_close(exact, expected, rtol=1e-3, atol=1e-3)
     with autocast("cuda"):
-        rough = numbers(policy(**on_gpu(window))).cpu()[there]
+        rough = numbers(policy(Window(**on_gpu(window)))).cpu()[there]
     assert rough.dtype == torch.float32
     assert (rough - expected).abs().mean() < 0.1 * expected.abs().mean() + 0.02
 
@@ -50,10 +50,10 @@ def test_a_captured_update_equals_an_eager_one(name: str, optimizer_name: str) -
         torch.manual_seed(7)
         window = on_gpu(make_window(policy.cpu(), B=4, K=6, padding=[0, 3, 1, 0]))
         policy.cuda()
-        actions = policy.actions.to_unit(window["actions"])
+        actions = policy.action_scale.to_unit(window["actions"])
 
         def update() -> torch.Tensor:
-            losses = objective(policy(**window), actions, window["mask"])
+            losses = objective(policy(Window(**window)), actions, window["mask"])
             optimizer.zero_grad(set_to_none=False)
             losses.nll.backward()  # the entropy's noise would differ between a graph and eager
             clip_gradients(policy.parameters(), 0.25)

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 import mental_accounts as ma
 from mental_accounts.config import AccountsConfig, ActionSpec, ModelConfig, PolicyConfig, TrainConfig
-from mental_accounts.policy import DecisionTransformer, action_spec_of, state_dim_of
+from mental_accounts.policy import DecisionTransformer, Window, action_spec_of, state_dim_of
 
 from .helpers import DISCRETE, make_policy, make_window, numbers, random_actions, tiny
 
@@ -24,10 +24,10 @@ def test_a_loaded_policy_predicts_the_same(codebook: str, tmp_path: Path) -> Non
     loaded = DecisionTransformer.load(tmp_path / "policy").eval()
     assert loaded.config == policy.config
     window = make_window(policy, 2, 5)
-    assert torch.equal(numbers(loaded(**window)), numbers(policy(**window)))
+    assert torch.equal(numbers(loaded(Window(**window))), numbers(policy(Window(**window))))
     paid = torch.randn(9) * 5 + 2
-    assert torch.equal(loaded.accounts.transform(paid), policy.accounts.transform(paid))
-    assert abs(float(policy.accounts.transform.mean) - float(rewards.mean())) < 1e-4
+    assert torch.equal(loaded.accounts.books.transform(paid), policy.accounts.books.transform(paid))
+    assert abs(float(policy.accounts.books.transform.mean) - float(rewards.mean())) < 1e-4
     one, other = policy.context(3, 50.0), loaded.context(3, 50.0)
     for _ in range(8):
         seen, paid = np.random.default_rng(0).normal(size=(3, 3)), np.ones(3)
@@ -44,7 +44,9 @@ def test_other_methods_and_discrete_actions(method: str, action: object, tmp_pat
     policy = make_policy(tiny(method=method, **({} if action is None else {"action": action})))
     policy.save(tmp_path)
     window = make_window(policy, 2, 5)
-    assert torch.equal(numbers(DecisionTransformer.load(tmp_path).eval()(**window)), numbers(policy(**window)))
+    assert torch.equal(
+        numbers(DecisionTransformer.load(tmp_path).eval()(Window(**window))), numbers(policy(Window(**window)))
+    )
 
 
 @pytest.mark.parametrize("name", ["odt", "window", "discrete"])
@@ -149,11 +151,11 @@ def test_spaces() -> None:
 def test_actions_are_rescaled_on_the_way_in_and_out() -> None:
     policy = make_policy(tiny())
     actions = random_actions(policy.config, 50)
-    unit = policy.actions.to_unit(actions)
+    unit = policy.action_scale.to_unit(actions)
     assert unit.abs().max() <= 1 + 1e-6
-    torch.testing.assert_close(policy.actions.from_unit(unit), actions)
+    torch.testing.assert_close(policy.action_scale.from_unit(unit), actions)
     torch.testing.assert_close(
-        policy.actions.from_unit(torch.tensor([[-1.0, -1.0], [1.0, 1.0]])), torch.tensor([[-2.0, 0.0], [2.0, 1.0]])
+        policy.action_scale.from_unit(torch.tensor([[-1.0, -1.0], [1.0, 1.0]])), torch.tensor([[-2.0, 0.0], [2.0, 1.0]])
     )
 
 
@@ -243,7 +245,9 @@ def test_a_feature_that_never_changed_does_not_drown_the_others() -> None:
     states = torch.randn(200, 3)
     states[:, 2] = 0.1
     policy.fit_normalisation(states, torch.rand(200, 2) * 2 - 1, torch.randn(200))
-    assert policy.state_std[2] == policy.accounts.state_codes.std[2] == policy.accounts.baseline.std[2] == 1.0
+    assert (
+        policy.state_std[2] == policy.accounts.books.state_codes.std[2] == policy.accounts.books.baseline.std[2] == 1.0
+    )
     torch.testing.assert_close(policy.state_std[:2], states[:, :2].std(0, correction=0) + 1e-6)
 
 
@@ -254,11 +258,13 @@ def test_options_that_lack_something_say_what() -> None:
         DecisionTransformer(tiny({"soft_codes": 2}, action=DISCRETE))
     policy = DecisionTransformer(tiny({"state_codes": 3}))
     with pytest.raises(ValueError, match="fit the accounts on data first"):
-        policy.accounts.enter(torch.zeros(1, 2), torch.zeros(1, 3))
+        policy.accounts.books.route_step(torch.zeros(1, 2), torch.zeros(1, 3))
     with pytest.raises(ValueError, match="states are needed to fit"):
-        policy.accounts.fit(torch.zeros(4, 2), torch.zeros(4))
+        policy.accounts.books.fit(torch.zeros(4, 2), torch.zeros(4))
     ledger = make_policy(tiny({"ledger_input": "state"}))
     window = make_window(ledger, B=2, K=4)
-    del window["ledgers"]
-    with pytest.raises(ValueError, match=r"ledgers must be given .* shape \(2, 4, 9\), got None"):
-        ledger(**window)
+    del window["balances"]
+    with pytest.raises(
+        ValueError, match=r"must have balances of shape \(2, 4, 9\) for accounts.ledger_input, got None"
+    ):
+        ledger(Window(**window))

@@ -1,6 +1,6 @@
-"""The idea: action -> code -> attraction -> attention bias. Pure PyTorch; imports nothing else of the project."""
+"""The idea: action -> code -> attraction -> attention bias. Pure PyTorch; knows nothing of reinforcement learning."""
 
-from mental_accounts.accounts.attraction import EWA, CanonicalEWA, UpdateRule
+from mental_accounts.accounts.attraction import EWA, CanonicalEWA, UpdateRule, check_rule
 from mental_accounts.accounts.bias import (
     BiasScale,
     attention_drift,
@@ -11,24 +11,22 @@ from mental_accounts.accounts.bias import (
     range_drift_bound,
     spread_columns,
 )
-from mental_accounts.accounts.bookkeeping import Bookkeeping, Entry, StateBaseline, StateCodes
-from mental_accounts.accounts.codebooks import (
-    Codebook,
-    DiscreteCodebook,
-    GridCodebook,
-    HierarchicalCodebook,
-    KMeansCodebook,
-    ProductCodebook,
-    codebook_from_spec,
-)
+from mental_accounts.accounts.books import Books
+from mental_accounts.accounts.codebook import Codebook, check_codebook
+from mental_accounts.accounts.codebooks import CODEBOOKS, codebook_from_spec
+from mental_accounts.accounts.entry import Entry
+from mental_accounts.accounts.grids import Algorithm2Codebook, GridCodebook, HierarchicalCodebook, ProductCodebook
 from mental_accounts.accounts.ledger import CanonicalLedger, Ledger
+from mental_accounts.accounts.listed import DiscreteCodebook, KMeansCodebook
 from mental_accounts.accounts.rewards import RewardTransform
-from mental_accounts.checks import check_codes, check_finite
+from mental_accounts.accounts.state_models import StateBaseline, StateCodes
 
 __all__ = [
+    "CODEBOOKS",
     "EWA",
+    "Algorithm2Codebook",
     "BiasScale",
-    "Bookkeeping",
+    "Books",
     "CanonicalEWA",
     "CanonicalLedger",
     "Codebook",
@@ -44,8 +42,8 @@ __all__ = [
     "StateCodes",
     "UpdateRule",
     "attention_drift",
-    "check_codes",
-    "check_finite",
+    "check_codebook",
+    "check_rule",
     "codebook_from_spec",
     "column_bias",
     "drift_bound",

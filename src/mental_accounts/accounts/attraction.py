@@ -123,11 +123,12 @@ class EWA:
         return sums.reshape(*rewards.shape[:-1], num_codes)
 
     @without_autocast
-    def read_now(self, codes: Tensor, trace: Tensor) -> Tensor:
+    def read_now(self, codes: Tensor, trace: Tensor, first_step: Tensor | int = 0) -> Tensor:
         """The accounts of a window's actions at every later step: (..., K), (..., K) -> (..., K, K).
 
         Row t, column i <= t: the balance of column i's code after step t was posted; 0 above the diagonal. It follows
-        from the trace alone, since an account only decays between two of its posts.
+        from the trace alone, since an account only decays between two of its posts: where the window begins in its
+        trajectory (`first_step`) matters to the canonical rule only.
         """
         last = last_post(codes)  # (..., row, column): the last step <= row that posted column's code
         rows = torch.arange(codes.shape[-1], device=codes.device).unsqueeze(-1)
@@ -284,3 +285,9 @@ class CanonicalEWA:
 
 
 UpdateRule = EWA | CanonicalEWA
+
+
+def check_rule(rule: UpdateRule) -> None:
+    """Refuse what is no update rule."""
+    if not isinstance(rule, UpdateRule):
+        raise TypeError(f"rule must be EWA(...) or CanonicalEWA(...), got {type(rule).__name__}")

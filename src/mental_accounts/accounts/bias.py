@@ -31,9 +31,7 @@ def column_bias(
     return _scaled(spread_columns(full_precision(A), columns)[:, None, None, :], beta, clip)
 
 
-def now_bias(
-    A: Tensor, beta: float | Tensor = 0.05, clip: float | None = None, tokens_per_step: int = TOKENS_PER_STEP
-) -> Tensor:
+def now_bias(A: Tensor, beta: float | Tensor = 0.05, clip: float | None = None) -> Tensor:
     """The bias where accounts are read `now`: A (B, K, K) from `rule.read_now` -> (B, 1, 3K, 3K).
 
     The return and state rows of step t read the balances as they stand after step t-1 (no reward of step t has come
@@ -43,8 +41,8 @@ def now_bias(
         raise ValueError(f"A must have shape (B, K, K), got {tuple(A.shape)}")
     after = full_precision(A)
     before = F.pad(after, (0, 0, 1, 0))[:, :-1]  # row t: after step t-1
-    rows = torch.stack([before] * (tokens_per_step - 1) + [after], dim=2).flatten(1, 2)  # (B, 3K, K)
-    return _scaled(F.pad(rows.unsqueeze(-1), (tokens_per_step - 1, 0)).flatten(-2)[:, None], beta, clip)
+    rows = torch.stack([before] * (TOKENS_PER_STEP - 1) + [after], dim=2).flatten(1, 2)  # (B, 3K, K)
+    return _scaled(spread_columns(rows)[:, None], beta, clip)
 
 
 def spread_columns(values: Tensor, columns: Tensor | None = None) -> Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from mental_accounts.accounts.entry import shares
 from mental_accounts.accounts.precision import FullPrecisionModule
 from mental_accounts.checks import check_codes, check_count, check_finite, looking_is_free
 
@@ -55,7 +56,7 @@ class Ledger(FullPrecisionModule):
         else:
             retained = torch.where(active, self.attractions.new_full((), self.retention), 1.0)
             self.attractions.mul_(retained.unsqueeze(-1))
-        self.attractions.scatter_add_(-1, index, self._shares(self._entered(payoffs), index, weights))
+        self.attractions.scatter_add_(-1, index, self._posts(payoffs, index, weights))
         return self._balances(index, active, codes.shape)
 
     @torch.no_grad()
@@ -75,11 +76,10 @@ class Ledger(FullPrecisionModule):
     def extra_repr(self) -> str:
         return f"num_codes={self.num_codes}, batch_shape={self.batch_shape}"
 
-    @staticmethod
-    def _shares(payoffs: Tensor, index: Tensor, weights: Tensor | None) -> Tensor:
-        """What is entered under each code, the shape of index."""
-        entered = payoffs.unsqueeze(-1).expand_as(index)
-        return entered if weights is None else entered * weights.to(payoffs.dtype).reshape(index.shape)
+    def _posts(self, payoffs: Tensor, index: Tensor, weights: Tensor | None) -> Tensor:
+        """What is added under each code, the shape of index."""
+        weights = None if weights is None else weights.to(payoffs.dtype).reshape(index.shape)
+        return shares(self._entered(payoffs), index, weights)
 
     def _balances(self, index: Tensor, active: Tensor | None, shape: torch.Size) -> Tensor:
         balances = self.attractions.gather(-1, index)
@@ -153,7 +153,7 @@ class CanonicalLedger(Ledger):
         The chosen action's own payoff is its reward, whatever `foregone` says of it.
         """
         index, payoffs = self._checked(codes, rewards, active)
-        payoffs = self._shares(self._entered(payoffs), index, weights)
+        payoffs = self._posts(payoffs, index, weights)
         if foregone is None:
             credit = torch.zeros_like(self.attractions).scatter_add(-1, index, payoffs)
         else:

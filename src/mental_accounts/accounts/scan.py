@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mental_accounts.accounts.entry import shares
 from mental_accounts.accounts.ledger import Ledger
 from mental_accounts.accounts.precision import full_precision
 from mental_accounts.checks import check_codes, check_finite, looking_is_free
@@ -32,8 +33,7 @@ class Steps(NamedTuple):
 
     def posts(self, payoffs: Tensor) -> Tensor:
         """What is entered under each code, (B, T, G), of payoffs (B, T)."""
-        entered = payoffs.unsqueeze(-1).expand(self.codes.shape)
-        return entered if self.weights is None else entered * self.weights
+        return shares(payoffs, self.codes, self.weights)
 
     def unflatten(self, values: Tensor, like: Tensor) -> Tensor:
         """(B, T, G) -> the shape of the caller's codes, zero where padded."""

@@ -8,7 +8,7 @@ from mental_accounts.data.minari import read_minari
 from mental_accounts.data.pickles import read_pickle
 from mental_accounts.data.tasks import TASKS, Task, find_task, load_task, normalised_score
 from mental_accounts.data.trajectories import Trajectories, Trajectory
-from mental_accounts.data.windows import AccountScope, Windows, WindowSampler
+from mental_accounts.data.windows import AccountScope, WindowSampler
 from mental_accounts.errors import DataError
 
 __all__ = [
@@ -21,7 +21,6 @@ __all__ = [
     "Trajectories",
     "Trajectory",
     "WindowSampler",
-    "Windows",
     "find_task",
     "import_data",
     "load_task",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mental_accounts.accounts import Bookkeeping, Entry
+from mental_accounts.accounts import Books, Entry
 from mental_accounts.accounts.scan import block_sums
 from mental_accounts.checks import looking_is_free
 from mental_accounts.config import ActionSpec
@@ -35,14 +35,14 @@ same to the bit, whichever group it is traced in."""
 class Annotation:
     """What turns steps into codes and attractions. Holds copies: nobody else moves or refits them."""
 
-    books: Bookkeeping
+    books: Books
     to_unit: Callable[[Tensor], Tensor] | None
     """Actions in the environment's units -> [-1, 1], where the codebook lives; None for actions that are there."""
-    keeps_ledgers: bool = False
+    keeps_balances: bool = False
     """Whether windows shall know all balances: snapshots of them are kept on the way."""
 
     def to(self, device: torch.device | str) -> "Annotation":
-        return Annotation(copy.deepcopy(self.books).to(device), self.to_unit, self.keeps_ledgers)
+        return Annotation(copy.deepcopy(self.books).to(device), self.to_unit, self.keeps_balances)
 
     @property
     def code_dtype(self) -> torch.dtype:
@@ -56,9 +56,9 @@ class Annotation:
         shape = self.books.code_shape
         found = {"codes": Column(shape, self.code_dtype), "attractions": Column(shape, torch.float32)}
         found["payoffs"] = Column((), torch.float32)
-        if self.books.soft_codes > 1:
+        if self.books.is_soft:
             found["weights"] = Column(shape, torch.float32)
-        if self.keeps_ledgers:
+        if self.keeps_balances:
             found["snapshots"] = Column((-(-self.books.num_codes // SNAPSHOT_STEPS),), torch.float32)
         return found
 
@@ -69,7 +69,7 @@ class Annotation:
         codes, weights, payoffs = [], [], []
         parts = (value.split(GROUP_STEPS) for value in (observations, actions, rewards))
         for state, action, reward in zip(*parts, strict=True):
-            entry = self.books.enter(action if self.to_unit is None else self.to_unit(action), state)
+            entry = self.books.route_step(action if self.to_unit is None else self.to_unit(action), state)
             codes.append(entry.codes.to(self.code_dtype))
             weights.append(entry.weights)
             payoffs.append(self.books.payoffs(reward, state).float())
@@ -84,7 +84,7 @@ class Annotation:
         payoffs = found["payoffs"]
         N, device, shape = len(payoffs), payoffs.device, self.books.code_shape
         traced = {"attractions": torch.zeros(N + 1, *shape, device=device)}  # the last row takes padding
-        if self.keeps_ledgers:
+        if self.keeps_balances:
             traced["snapshots"] = torch.zeros(N + 1, *self.columns["snapshots"].shape, device=device)
         starts = lengths.cumsum(0) - lengths
         for members in _groups(lengths):
@@ -96,9 +96,9 @@ class Annotation:
             entry = Entry(found["codes"][row].long(), found["weights"][row] if "weights" in found else None)
             rows = torch.where(mask, row, N).flatten()
             payoff = payoffs[row]
-            attractions = self.books.trace_entries(entry, payoff, mask=mask)
+            attractions = self.books.trace(entry, payoff, mask)
             traced["attractions"].index_copy_(0, rows, attractions.reshape(-1, *shape))
-            if self.keeps_ledgers:
+            if self.keeps_balances:
                 parts = self._snapshots(entry, payoff.masked_fill(~mask, 0.0))
                 traced["snapshots"].index_copy_(0, rows, parts.flatten(0, 1))
         return {name: value[:-1] for name, value in traced.items()}

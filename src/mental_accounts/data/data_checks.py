@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mental_accounts.accounts import check_finite
+from mental_accounts.checks import check_finite
 from mental_accounts.config import ActionSpec
 from mental_accounts.errors import DataError
 from mental_accounts.machine import in_words

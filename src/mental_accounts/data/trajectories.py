@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mental_accounts.accounts import Bookkeeping, Codebook, RewardTransform, UpdateRule
+from mental_accounts.accounts import Books, Codebook, RewardTransform, UpdateRule
 from mental_accounts.config import ActionSpec
 from mental_accounts.data.annotation import Annotation
 from mental_accounts.data.data_checks import Steps, Values, checked_steps
@@ -319,15 +319,15 @@ class Trajectories:
         `reward_transform` makes payoffs of rewards (None: raw). `to_unit` brings actions into [-1, 1]; by default the
         store's action space does, where it is known. Annotating again overwrites in place.
         """
-        self.annotate_by(Bookkeeping(codebook, rule, reward_transform), to_unit)
+        self.annotate_by(Books(codebook, rule, reward_transform), to_unit)
 
     def annotate_by(
-        self, books: Bookkeeping, to_unit: Callable[[Tensor], Tensor] | None = None, *, ledgers: bool = False
+        self, books: Books, to_unit: Callable[[Tensor], Tensor] | None = None, *, balances: bool = False
     ) -> None:
-        """As `annotate`, by any bookkeeping; with `ledgers` windows know all balances before each of their steps."""
+        """As `annotate`, by any books; with `balances` windows know all balances before each of their steps."""
         if to_unit is None and self.action_spec is not None:
             to_unit = ActionScale(self.action_spec).to(self.device).to_unit
-        annotation = Annotation(books, to_unit, ledgers).to(self.device)
+        annotation = Annotation(books, to_unit, balances).to(self.device)
         made = annotation.annotate(self.observations, self.actions, self.rewards, self.lengths) if self.steps else {}
         for name, column in annotation.columns.items():
             self.storage.add(name, column)

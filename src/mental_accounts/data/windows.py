@@ -5,7 +5,6 @@ forward, padded on the left. That is the same as a uniform first step among all 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
 from typing import Literal, get_args
 
 import torch
@@ -15,33 +14,13 @@ from mental_accounts.accounts import Entry
 from mental_accounts.data.annotation import SNAPSHOT_STEPS, Annotation
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import DataError
+from mental_accounts.policy.window import Window
 
 AccountScope = Literal["trajectory", "window"]
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Windows:
-    """B windows of K steps, padded on the left with zeros."""
-
-    observations: Tensor  # (B, K, obs)
-    actions: Tensor  # (B, K, act), or (B, K) int64 where actions are discrete
-    rewards: Tensor  # (B, K)
-    returns_to_go: Tensor  # (B, K)
-    timesteps: Tensor  # (B, K) int64
-    mask: Tensor  # (B, K) bool, True where a step is there
-    codes: Tensor | None  # (B, K) or (B, K, groups) int64; None where the store is not annotated
-    attractions: Tensor | None  # (B, K) or (B, K, groups)
-    weights: Tensor | None = None  # (B, K, groups), where actions are routed softly
-    ledgers: Tensor | None = None  # (B, K, num_codes): all balances before each step, where the store keeps them
-    previous_rewards: Tensor | None = None  # (B, K): the reward before each step, 0 before the first; where asked for
-
-    def __repr__(self) -> str:
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return f"Windows({', '.join(f'{k}={None if v is None else tuple(v.shape)}' for k, v in values.items())})"
-
-
 class WindowSampler:
-    """Draws windows from a store: `sampler()` -> `Windows`.
+    """Draws windows from a store: `sampler()` -> `Window`.
 
     `account_scope` says where accounts begin: with the whole trajectory (its stored attractions are read), or anew with
     every window (codes and rewards of the window are traced). `previous_rewards` asks for the reward before each step
@@ -80,23 +59,23 @@ class WindowSampler:
 
     def compile(self) -> None:
         """Fuse the kernels that read windows, from the next batch on, which may raise."""
-        self._read: Callable[[Tensor], Windows] = torch.compile(self._read_drawn, dynamic=False)
+        self._read: Callable[[Tensor], Window] = torch.compile(self._read_drawn, dynamic=False)
 
     def uncompile(self) -> None:
         """Back to kernels as they are."""
         self._read = self._read_drawn
 
-    def __call__(self) -> Windows:
+    def __call__(self) -> Window:
         """One batch."""
         device = self.store.storage.live.device
         draw = torch.rand(self.batch_size, generator=self.generator, device=device, dtype=torch.float64)
         return self._read(draw)
 
-    def _read_drawn(self, draw: Tensor) -> Windows:
+    def _read_drawn(self, draw: Tensor) -> Window:
         live = self.store.storage.live
         return self.at((draw * live[1]).long() + live[0])  # float64 below 1 times a count stays below the count
 
-    def at(self, first: Tensor) -> Windows:
+    def at(self, first: Tensor) -> Window:
         """The windows that begin at these rows of the store's storage, (B,) int64."""
         columns = self.store.storage.columns
         length = columns["remaining"].index_select(0, first).clamp(max=self.context_length)  # (B,) int32
@@ -113,7 +92,7 @@ class WindowSampler:
         if self.previous_rewards:
             before = torch.where(timesteps.flatten() > 0, row - 1, self.store.storage.blank)
             previous = columns["rewards"].index_select(0, before).view(shape)
-        codes = attractions = weights = ledgers = None
+        codes = attractions = weights = balances = None
         annotation = self.store.annotation
         if annotation is not None:
             codes = read("codes").long()
@@ -121,10 +100,10 @@ class WindowSampler:
             if self.account_scope == "trajectory":
                 attractions = read("attractions")
             else:
-                attractions = annotation.books.trace_entries(Entry(codes, weights), read("payoffs"), mask)
-            if annotation.keeps_ledgers:
-                ledgers = self._ledgers(annotation, first, length, offset, mask)
-        return Windows(
+                attractions = annotation.books.trace(Entry(codes, weights), read("payoffs"), mask)
+            if annotation.keeps_balances:
+                balances = self._balances(annotation, first, length, offset, mask)
+        return Window(
             observations=read("observations"),
             actions=read("actions"),
             rewards=rewards,
@@ -134,11 +113,11 @@ class WindowSampler:
             codes=codes,
             attractions=attractions,
             weights=weights,
-            ledgers=ledgers,
+            balances=balances,
             previous_rewards=previous,
         )
 
-    def _ledgers(self, annotation: Annotation, first: Tensor, length: Tensor, offset: Tensor, mask: Tensor) -> Tensor:
+    def _balances(self, annotation: Annotation, first: Tensor, length: Tensor, offset: Tensor, mask: Tensor) -> Tensor:
         """All balances before each step of windows, (B, K, num_codes): a snapshot, and the steps since.
 
         first, length (B,): where windows begin and how many steps they have; offset (B, K): steps counted from there.
@@ -164,5 +143,5 @@ class WindowSampler:
         entry = Entry(columns["codes"][rows].long(), columns["weights"][rows] if "weights" in columns else None)
         asked = (since.unsqueeze(-1) + offset).clamp(min=0)  # (B, K)
         before = asked if self.account_scope == "window" else (began.unsqueeze(-1) + offset).clamp(min=0)
-        ledgers = books.ledgers_before(start, entry, columns["payoffs"][rows], asked, before)
-        return ledgers.masked_fill(~mask.unsqueeze(-1), 0.0)
+        balances = books.balances_before(start, entry, columns["payoffs"][rows], asked, before)
+        return balances.masked_fill(~mask.unsqueeze(-1), 0.0)

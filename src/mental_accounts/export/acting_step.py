@@ -10,10 +10,11 @@ import copy
 
 from torch import Tensor, nn
 
-from mental_accounts.accounts import CanonicalLedger
 from mental_accounts.policy import Context, DecisionTransformer
 
 INPUTS = ("observation", "reward", "ended", "target_return")
+LEDGER = "ledger_"
+"""Before the names of what a ledger holds."""
 
 
 class ActingStep(nn.Module):
@@ -27,21 +28,18 @@ class ActingStep(nn.Module):
 
     def first_state(self) -> dict[str, Tensor]:
         """The state to begin with, by name: what a context remembers, but for what this policy never reads."""
+        config, accounts = self.policy.config, self.policy.config.accounts
         names = ["observations", "actions", "returns_to_go", "timesteps", "mask", "return_now", "timestep_now"]
-        if self.policy.config.reads_rewards:
+        if config.reads_rewards:
             names += ["previous_rewards", "reward_now"]
-        if self.policy.accounts is not None:
-            kept = self.policy.accounts.config
-            names += ["payoffs", "codes", "account_mask"] if kept.account_scope == "window" else ["attractions"]
-            names += ["codes"] if kept.read == "now" and "codes" not in names else []
-            names += ["weights"] if kept.soft_codes > 1 else []
-            names += ["ledgers"] if self.policy.config.reads_ledger and kept.account_scope == "trajectory" else []
+        if config.has_accounts:
+            names += ["payoffs", "codes", "account_mask"] if accounts.account_scope == "window" else ["attractions"]
+            names += ["codes"] if accounts.read == "now" and "codes" not in names else []
+            names += ["weights"] if accounts.soft_codes > 1 else []
+            names += ["balances"] if config.reads_ledger and accounts.account_scope == "trajectory" else []
         state = {name: getattr(self._template, name).clone() for name in names}
-        ledger = self._template.ledger
-        if ledger is not None and "attractions" in names:
-            state["balances"] = ledger.attractions.clone()
-            if isinstance(ledger, CanonicalLedger):
-                state["experience"] = ledger.experience.clone()
+        if self._template.ledger is not None and "attractions" in names:
+            state |= {f"{LEDGER}{name}": held.clone() for name, held in self._template.ledger.named_buffers()}
         return state
 
     def forward(
@@ -60,24 +58,16 @@ class ActingStep(nn.Module):
         for name, value in vars(self._template).items():
             if isinstance(value, Tensor) and name != "target":
                 setattr(context, name, state.get(name, value).clone())
-        if context.accounts is not None:
-            context.ledger = context.accounts.ledger(context.num_envs, target_return.device)
-            if "balances" in state:
-                context.ledger.attractions = state["balances"].clone()
-            if isinstance(context.ledger, CanonicalLedger) and "experience" in state:
-                context.ledger.experience = state["experience"].clone()
+        if context.books is not None:
+            context.ledger = context.books.ledger(context.num_envs, target_return.device)
+            for name, value in state.items():
+                if name.startswith(LEDGER):
+                    setattr(context.ledger, name.removeprefix(LEDGER), value.clone())
         context._awaiting = True
         return context
 
     @staticmethod
     def _part(context: Context, name: str) -> Tensor:
-        part: Tensor
-        if name == "balances":
-            assert context.ledger is not None
-            part = context.ledger.attractions
-        elif name == "experience":
-            assert isinstance(context.ledger, CanonicalLedger)
-            part = context.ledger.experience
-        else:
-            part = getattr(context, name)
+        held = context.ledger if name.startswith(LEDGER) else context
+        part: Tensor = getattr(held, name.removeprefix(LEDGER))
         return part

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from mental_accounts.inspect.camera import Film, film_episode
 from mental_accounts.inspect.episode_accounts import CUBE_DIMENSIONS, Codes
 from mental_accounts.inspect.inspect_summary import center_text, findings, places_of, usage, why_no_accounts
-from mental_accounts.inspect.recording import EpisodeRecord, Recording
+from mental_accounts.inspect.recording import TOKEN_KINDS, EpisodeRecord, Recording
 from mental_accounts.learning.evaluation import environment_seed
 
 Array = NDArray[Any]
@@ -111,7 +111,7 @@ def _data(recording: Recording, films: Sequence[Film]) -> dict[str, Any]:
     meta: dict[str, Any] = {
         "env": recording.env_id,
         "context": recording.context,
-        "tokenKinds": recording.token_kinds,
+        "tokenKinds": TOKEN_KINDS,
         "layers": layers,
         "heads": heads,
         "states": episodes[0].observations.shape[1],
@@ -163,7 +163,7 @@ def _episode(
         "without": pack(episode.attention_without, half=half) if attention else None,
     }
     if episode.accounts is not None and recording.codes is not None:
-        held, n = episode.accounts, len(recording.token_kinds)
+        held, n = episode.accounts, len(TOKEN_KINDS)
         values |= {
             "places": pack(places_of(recording.codes, held.codes)),
             "balances": pack(held.balances, half=held.balances.nbytes > FULL_BYTES // len(recording.episodes)),

@@ -18,28 +18,24 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from mental_accounts.accounts import Entry, attention_drift, drift_bound, paper_drift_bound, range_drift_bound
-from mental_accounts.config import PolicyConfig
+from mental_accounts.accounts import attention_drift, drift_bound, paper_drift_bound, range_drift_bound
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import UsageError
 from mental_accounts.inspect.episode_accounts import (
     Codes,
     EpisodeAccounts,
     accounts_of,
-    entry_of,
     keep_codes,
-    payoffs_of,
     posted_codes,
 )
 from mental_accounts.learning.episodes import Episode, as_episodes
 from mental_accounts.learning.evaluation import Subject, play_subject
-from mental_accounts.policy import DecisionTransformer
-from mental_accounts.policy.accounting import Accounting
+from mental_accounts.policy import DecisionTransformer, Window
 from mental_accounts.policy.attention_probe import attention_of
-from mental_accounts.policy.context import keep_in_range
 
 Array = NDArray[Any]
 WINDOWS_AT_ONCE = 128
+TOKEN_KINDS = "Rsa"
 
 
 @dataclass(frozen=True)
@@ -115,12 +111,11 @@ class Recording:
     clip: float | None  # ε at which the bias is clipped, if it is
     codes: Codes | None  # None for a policy without accounts
     episodes: tuple[EpisodeRecord, ...]
-    token_kinds: str = "Rsa"  # the tokens of a step: R for return, L for ledger, s for state, a for action
 
     def tokens(self, step: int) -> list[str]:
-        """Names of the S columns at a step, by `token_kinds` and step; "" where there is no step yet."""
+        """Names of the S columns at a step, R for return, s for state, a for action; "" where there is no step yet."""
         steps = range(step - self.context + 1, step + 1)
-        names = [f"{kind}_{t}" if t >= 0 else "" for t in steps for kind in self.token_kinds]
+        names = [f"{kind}_{t}" if t >= 0 else "" for t in steps for kind in TOKEN_KINDS]
         return names[:-1]
 
 
@@ -146,8 +141,8 @@ def record(
         played = _checked(subject, recorded)[:episodes]
     accounts, codes = policy.accounts, None
     if accounts is not None:
-        posted = [posted_codes(accounts, entry_of(policy, accounts, episode)).cpu().numpy() for episode in played]
-        codes = keep_codes(policy, accounts, posted)
+        posted = [posted_codes(policy, accounts.books, episode).cpu().numpy() for episode in played]
+        codes = keep_codes(policy.action_scale, accounts.books, posted)
     seen = tuple(_look(policy, episode, subject.target_return, codes) for episode in played)
     return Recording(
         subject.env_id,
@@ -159,33 +154,29 @@ def record(
         None if accounts is None else accounts.config.bias_clip,
         codes,
         seen,
-        "RLsa" if policy.config.tokens_per_step == 4 else "Rsa",
     )
 
 
 @torch.no_grad()
 def _look(policy: DecisionTransformer, episode: Episode, target_return: float, codes: Codes | None) -> EpisodeRecord:
-    rewards = torch.from_numpy(episode.rewards).to(policy.device)
-    returns = _returns_to_go(rewards, target_return, policy.config)
-    accounts, held = policy.accounts, None
-    if accounts is not None and codes is not None:
-        held = accounts_of(policy, accounts, episode, codes.numbers)
-    windows = acting_windows(policy, episode, returns)
+    window, balances = acting_windows(policy, episode, target_return, None if codes is None else codes.numbers)
     logits, bias = [], []
     for first in range(0, len(episode), WINDOWS_AT_ONCE):
-        part = {name: value[first : first + WINDOWS_AT_ONCE] for name, value in windows.items()}
-        layers = attention_of(policy, **part)
+        layers = attention_of(policy, window[first : first + WINDOWS_AT_ONCE])
         logits.append(torch.stack([layer.logits[:, :, -1] for layer in layers], dim=1))  # the last state asks last
         biases = [layer.bias[:, :, -1].expand(logits[-1][:, 0].shape) for layer in layers]
         bias.append(torch.stack(biases, dim=1))
     added = torch.cat(bias).float().cpu().numpy()  # (T, layers, heads, S)
+    accounts, held = policy.accounts, None
     clip = None if accounts is None else accounts.config.bias_clip
     at_clip = np.zeros(added.shape[:-1], bool) if clip is None else (np.abs(added) >= np.float32(clip)).any(axis=-1)
+    if accounts is not None and balances is not None:
+        held = accounts_of(policy, accounts.books, episode, balances.cpu().numpy())
     return EpisodeRecord(
         episode.observations,
         episode.actions,
         episode.rewards,
-        returns.cpu().numpy(),
+        window.returns_to_go[:, -1].cpu().numpy(),
         episode.terminated,
         episode.truncated,
         torch.cat(logits).cpu().numpy(),
@@ -196,72 +187,27 @@ def _look(policy: DecisionTransformer, episode: Episode, target_return: float, c
 
 
 @torch.no_grad()
-def acting_windows(policy: DecisionTransformer, episode: Episode, returns_to_go: Tensor) -> dict[str, Tensor]:
-    """The windows that a `Context` shows the policy at each step of an episode, all at once: (T, K, ...) each."""
-    steps, mask = _last_steps(len(episode), policy.config.acting_context, policy.device)
-    windows = {
-        "observations": torch.from_numpy(episode.observations).to(policy.device)[steps],
-        "actions": torch.from_numpy(np.asarray(episode.actions)).to(policy.device)[steps],
-        "returns_to_go": returns_to_go[steps],
-        "timesteps": steps,
-        "mask": mask,
-    }
-    if policy.config.reads_rewards:
-        rewards = torch.from_numpy(episode.rewards).to(policy.device)
-        windows["previous_rewards"] = torch.nn.functional.pad(rewards, (1, 0))[steps]
-    if policy.accounts is not None:
-        windows |= _account_windows(policy, policy.accounts, episode, steps, mask)
-    return windows
+def acting_windows(
+    policy: DecisionTransformer, episode: Episode, target_return: float, numbers: Array | None = None
+) -> tuple[Window, Tensor | None]:
+    """What a `Context` shows the policy at each of an episode's T steps, B = T windows; and balances after each step.
 
-
-def _last_steps(T: int, K: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """The numbers of the last K steps at each of T, (T, K), and which of them are there."""
-    steps = torch.arange(T, device=device).unsqueeze(1) + torch.arange(1 - K, 1, device=device)
-    return steps.clamp(min=0), steps >= 0
-
-
-def _account_windows(
-    policy: DecisionTransformer, accounts: Accounting, episode: Episode, steps: Tensor, mask: Tensor
-) -> dict[str, Tensor]:
-    entry, payoffs = entry_of(policy, accounts, episode), payoffs_of(policy, accounts, episode)
-    K = steps.shape[1]
-    by_window = accounts.config.account_scope == "window"
-    if by_window:
-        steps, mask = _last_steps(len(episode), policy.config.account_window, policy.device)
-    seen = Entry(entry.codes[steps], None if entry.weights is None else entry.weights[steps])
-    found = {"codes": seen.codes}
-    if seen.weights is not None:
-        found["weights"] = seen.weights
-    if by_window:
-        found["attractions"] = accounts.trace_entries(seen, payoffs[steps], mask)
-    else:
-        whole = Entry(entry.codes.unsqueeze(0), None if entry.weights is None else entry.weights.unsqueeze(0))
-        found["attractions"] = accounts.trace_entries(whole, payoffs.unsqueeze(0)).squeeze(0)[steps]
-    if policy.config.reads_ledger:
-        if by_window:
-            found["ledgers"] = accounts.ledgers_of_windows(seen, payoffs[steps], mask)
-        else:
-            found["ledgers"] = _ledgers(accounts, entry, payoffs)[steps].masked_fill(~mask.unsqueeze(-1), 0.0)
-    return {name: value[:, -K:] for name, value in found.items()}
-
-
-def _ledgers(accounts: Accounting, entry: Entry, payoffs: Tensor) -> Tensor:
-    """All balances before each step of an episode, (T, num_codes)."""
-    ledger, held = accounts.ledger(1, payoffs.device), []
-    for t in range(len(payoffs)):
-        held.append(ledger.attractions[0].clone())
-        weights = None if entry.weights is None else entry.weights[t : t + 1]
-        accounts.post(ledger, Entry(entry.codes[t : t + 1], weights), payoffs[t : t + 1])
-    return torch.stack(held)
-
-
-def _returns_to_go(rewards: Tensor, target_return: float, config: PolicyConfig) -> Tensor:
-    """What is still asked for before each step, (T,), as a `Context` counts it down."""
-    target = torch.tensor(target_return, dtype=torch.float32, device=rewards.device)
-    asked = [target]
-    for reward in rewards[:-1].float():
-        asked.append((asked[-1] - reward) / config.gamma)
-    return keep_in_range(torch.stack(asked), target, config.return_range)
+    The context is driven as in acting, with the actions of the episode. Balances (T, C) are those of the codes
+    `numbers` (C,); None without accounts.
+    """
+    context = policy.context(1, target_return)
+    windows, balances = [], []
+    actions = np.asarray(episode.actions)
+    kept = None if numbers is None else torch.from_numpy(numbers).to(policy.device)
+    for t in range(len(episode)):
+        context.observe(episode.observations[t : t + 1])
+        shown = context.window().tensors()
+        windows.append({name: value.clone() for name, value in shown.items()})
+        context.record(episode.rewards[t : t + 1], np.zeros(1, bool), actions[t : t + 1])
+        if kept is not None:
+            balances.append(context.balances_now()[:, kept].clone())
+    stacked = Window(**{name: torch.cat([window[name] for window in windows]) for name in windows[0]})
+    return stacked, torch.cat(balances) if balances else None
 
 
 def _checked(subject: Subject, recorded: Trajectories | Sequence[Episode]) -> list[Episode]:

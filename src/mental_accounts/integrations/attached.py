@@ -16,6 +16,7 @@ from torch import Tensor
 
 from mental_accounts.accounts import (
     BiasScale,
+    Books,
     Codebook,
     Ledger,
     RewardTransform,
@@ -72,9 +73,8 @@ class AttachedAccounts:
         clip: float | None,
         columns: Columns | None,
     ) -> None:
-        self.codebook, self.rule, self.beta = codebook, rule, beta
-        self.transform = RewardTransform() if transform is None else transform
-        self.clip = clip
+        self.books = Books(codebook, rule, transform)
+        self.beta, self.clip = beta, clip
         self.columns: Columns = every(3, 2) if columns is None else columns
         self.ledger: Ledger | None = None
         """The live accounts, while there are any; where tokens tell the steps, those of the last call."""
@@ -120,15 +120,15 @@ class AttachedAccounts:
 
     def trace(self, actions: Tensor, rewards: Tensor, mask: Tensor | None = None) -> Tensor:
         """The attraction of each step's own code, right after it: (B, K[, dim]), (B, K) -> (B, K)."""
-        codes = self._route(actions)
-        if codes.shape[:2] != rewards.shape:
+        books = self.books.to(actions.device)
+        entry = books.route_step(actions)
+        if entry.codes.shape[:2] != rewards.shape:
             raise ValueError(
                 f"actions and rewards must be of the same windows (B, K), got {tuple(actions.shape)} and "
                 f"{tuple(rewards.shape)}"
             )
         present = None if mask is None else mask.bool()
-        num_codes = self.codebook.num_codes
-        return self._one_per_action(self.rule.trace(codes, self._payoffs(rewards), mask=present, num_codes=num_codes))
+        return books.one_per_action(books.trace(entry, books.payoffs(rewards), present))
 
     def begin(self, num_actors: int, keep: int = KEPT_STEPS) -> Ledger:
         """Live accounts for actors that act now, at zero; forwards read them until `end`.
@@ -136,7 +136,7 @@ class AttachedAccounts:
         Where a sequence ends in an action's token, that action counts as the one still to be chosen. `keep` is the
         largest number of actions that a sequence may have.
         """
-        self.ledger = self.rule.ledger(self.codebook.num_codes, (check_count("num_actors", num_actors, 1),))
+        self.ledger = self.books.ledger(check_count("num_actors", num_actors, 1))
         self._posted = Posted(num_actors, check_count("keep", keep, 1))
         return self.ledger
 
@@ -155,7 +155,8 @@ class AttachedAccounts:
     def post_to(self, ledger: Ledger, actions: Tensor, rewards: Tensor) -> Tensor:
         """Enter actions (n[, dim]) and rewards (n,) in a ledger of this codebook and rule; their accounts, (n,)."""
         ledger.to(actions.device)
-        return self._one_per_action(ledger.post(self._route(actions), self._payoffs(rewards)))
+        books = self.books.to(actions.device)
+        return books.one_per_action(books.post(ledger, books.route_step(actions), books.payoffs(rewards)))
 
     def restart(self, actors: Tensor) -> None:
         """Live accounts back to zero, and nothing to read, for the actors where (n,) is True."""
@@ -302,17 +303,6 @@ class AttachedAccounts:
         if self.ledger is None or self._posted is None:
             raise RuntimeError("there are no live accounts: call begin(num_actors) first")
         return self.ledger, self._posted
-
-    def _route(self, actions: Tensor) -> Tensor:
-        return self.codebook.to(actions.device).route(actions)
-
-    def _payoffs(self, rewards: Tensor) -> Tensor:
-        payoffs: Tensor = self.transform.to(rewards.device)(rewards)
-        return payoffs
-
-    def _one_per_action(self, attractions: Tensor) -> Tensor:
-        """A product codebook gives an action several accounts; attention reads their mean."""
-        return attractions.mean(dim=-1) if self.codebook.code_shape else attractions
 
 
 def take_told(names: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor | None]:

@@ -205,7 +205,7 @@ class _TokenReader:
         assert self.steps is not None
         B, n = tokens.shape
         if before == 0:
-            ledger = self.accounts.rule.ledger(self.accounts.codebook.num_codes, (B,), device=tokens.device)
+            ledger = self.accounts.books.ledger(B, tokens.device)
             stream = _Stream(torch.zeros(B, 0, device=tokens.device), ledger)
         else:
             found = self.streams.get(cache)

@@ -6,8 +6,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor, nn
 
-from mental_accounts.accounts import BiasScale, Codebook, UpdateRule
-from mental_accounts.accounts.codebooks import check_codebook
+from mental_accounts.accounts import BiasScale, Codebook, UpdateRule, check_codebook, check_rule
 
 if TYPE_CHECKING:
     from mental_accounts.integrations.attached import AttachedAccounts
@@ -23,8 +22,7 @@ def check_arguments(model: nn.Module, codebook: Codebook, rule: UpdateRule, beta
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     check_codebook(codebook)
-    if not isinstance(rule, UpdateRule):
-        raise TypeError(f"rule must be EWA(...) or CanonicalEWA(...), got {type(rule).__name__}")
+    check_rule(rule)
     if not isinstance(beta, (int, float, Tensor, BiasScale)) or isinstance(beta, bool):
         raise TypeError(f"beta must be a number, a tensor or a BiasScale, got {type(beta).__name__}")
     if any(part in _TAKEN for part in model.modules()):

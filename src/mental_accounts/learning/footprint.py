@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from mental_accounts.accounts.bias import TOKENS_PER_STEP
 from mental_accounts.config import ActionSpec, PolicyConfig, TrainConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.machine import available_memory, in_words
@@ -97,7 +98,7 @@ def _batch_bytes(B: int, policy: PolicyConfig, device: torch.device) -> int:
     windows = 4 * B * K * (step + policy.action.size)
     if not policy.is_sequence_model:
         return windows + B * K * (2 * inner + h) * width
-    S = policy.tokens_per_step * K - 1
+    S = TOKENS_PER_STEP * K - 1
     activations = B * S * policy.layers * (6 * h + inner) * width
     attention = 0
     if device.type == "cpu":  # a GPU's kernels do not keep it

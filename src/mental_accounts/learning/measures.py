@@ -4,11 +4,10 @@ import numpy as np
 import torch
 
 from mental_accounts.accounts import drift_bound
+from mental_accounts.accounts.bias import TOKENS_PER_STEP
 from mental_accounts.data.tasks import Task, normalised_score
-from mental_accounts.data.windows import Windows
 from mental_accounts.learning.episodes import Episode
-from mental_accounts.learning.update import policy_inputs
-from mental_accounts.policy import DecisionTransformer
+from mental_accounts.policy import DecisionTransformer, Window
 from mental_accounts.policy.attention_probe import attention_of
 
 
@@ -37,14 +36,14 @@ def exploration_measures(episodes: list[Episode]) -> dict[str, float]:
 
 
 @torch.no_grad()
-def account_measures(policy: DecisionTransformer, windows: Windows) -> dict[str, float]:
+def account_measures(policy: DecisionTransformer, window: Window) -> dict[str, float]:
     """What the accounts hold and how far they move attention, on a batch of windows; nothing for other methods."""
-    if policy.accounts is None or windows.attractions is None or windows.codes is None:
+    if policy.accounts is None or window.attractions is None or window.codes is None or window.mask is None:
         return {}
-    present = windows.mask
-    attractions, codes = windows.attractions[present], windows.codes[present]
-    layers = attention_of(policy, **policy_inputs(windows, policy))
-    tokens = present.repeat_interleave(policy.config.tokens_per_step, dim=1)[:, :-1]
+    present = window.mask
+    attractions, codes = window.attractions[present], window.codes[present]
+    layers = attention_of(policy, window)
+    tokens = present.repeat_interleave(TOKENS_PER_STEP, dim=1)[:, :-1]
     drifts = []
     for layer in layers:
         rows = tokens if layer.logits.shape[-2] == tokens.shape[1] else present

@@ -14,7 +14,7 @@ import torch
 from mental_accounts.config import TrainConfig
 from mental_accounts.data.asked import asked_returns
 from mental_accounts.data.trajectories import Trajectories
-from mental_accounts.data.windows import Windows, WindowSampler
+from mental_accounts.data.windows import WindowSampler
 from mental_accounts.errors import CheckpointError, InterruptedRunError, UsageError
 from mental_accounts.learning.capture import RepeatedUpdate
 from mental_accounts.learning.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -32,7 +32,7 @@ from mental_accounts.learning.seeds import derive
 from mental_accounts.learning.signals import SignalWatch
 from mental_accounts.learning.update import Updater
 from mental_accounts.machine import choose_device
-from mental_accounts.policy import Actor, DecisionTransformer
+from mental_accounts.policy import Actor, DecisionTransformer, Window
 from mental_accounts.policy.policy_files import read_policy_config
 
 MEASURED_WINDOWS = 32
@@ -123,9 +123,8 @@ class Trainer:
             self.updater.compile()
         self.offline = data.to(self.device)
         if self.policy.accounts is not None:
-            accounts = self.policy.accounts
-            ledgers = self.policy.config.reads_ledger
-            self.offline.annotate_by(accounts, self.policy.actions.to_unit, ledgers=ledgers)
+            books, to_unit = self.policy.accounts.books, self.policy.action_scale.to_unit
+            self.offline.annotate_by(books, to_unit, balances=self.policy.config.reads_ledger)
         self.replay = Replay(self.offline, config.replay_size, self.prepared.longest)
         self.generator = torch.Generator(self.device)
         self.evaluators = self._players(config.eval_episodes, sample=False)
@@ -288,7 +287,7 @@ class Trainer:
 
         return play(*players, target, seed, on_step=on_step)
 
-    def _measured_windows(self, store: Trajectories, number: int) -> Windows:
+    def _measured_windows(self, store: Trajectories, number: int) -> Window:
         generator = torch.Generator(self.device).manual_seed(derive(self.config.seed, "measure", number))
         return self._sampler(store, MEASURED_WINDOWS, generator)()
 

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from mental_accounts.config import TrainConfig
-from mental_accounts.data.windows import Windows
 from mental_accounts.errors import DivergenceError
 from mental_accounts.learning.checkpoint import load_optimizer_tensors, optimizer_tensors
 from mental_accounts.learning.half_weights import HalfWeights
 from mental_accounts.learning.objective import Losses, Objective
 from mental_accounts.learning.optimizers import Lamb, WarmUp, clip_gradients, make_optimizer
-from mental_accounts.policy import DecisionTransformer, autocast, resolve_precision
+from mental_accounts.old_configs import rename_weights
+from mental_accounts.policy import DecisionTransformer, Window, autocast, resolve_precision
 
 SUMMED = ("loss", "loss_square", "nll", "entropy", "gradient_norm")
 
@@ -50,9 +50,7 @@ class Updater:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # loading the compiler warns of PyTorch's own past
             torch._dynamo.reset()  # what other policies of this process had compiled counts against a limit
-            self._losses: Callable[[Windows], tuple[Tensor, Losses]] = torch.compile(
-                self._compute_losses, dynamic=False
-            )
+            self._losses: Callable[[Window], tuple[Tensor, Losses]] = torch.compile(self._compute_losses, dynamic=False)
             self._tally: Callable[..., None] = torch.compile(tally, dynamic=False)
             if isinstance(self.optimizer, Lamb):
                 self.optimizer.compile()
@@ -64,11 +62,11 @@ class Updater:
         if isinstance(self.optimizer, Lamb):
             self.optimizer.uncompile()
 
-    def _compute_losses(self, windows: Windows) -> tuple[Tensor, Losses]:
+    def _compute_losses(self, window: Window) -> tuple[Tensor, Losses]:
         """What to descend, and what to report. θ and λ have a term each, and neither term moves the other."""
         with autocast(self.policy.device, self._precision):
-            predicted = self.policy(**policy_inputs(windows, self.policy))
-        losses: Losses = self.objective(predicted, self.policy.actions.to_unit(windows.actions), windows.mask)
+            predicted = self.policy(window)
+        losses: Losses = self.objective(predicted, self.policy.action_scale.to_unit(window.actions), window.mask)
         total = losses.loss
         if self.objective.constrained:
             total = total + self.objective.lambda_loss(losses.entropy)
@@ -77,13 +75,13 @@ class Updater:
     def _in_half(self) -> AbstractContextManager[None]:
         return nullcontext() if self._half is None else self._half.in_place()
 
-    def update(self, windows: Windows) -> None:
+    def update(self, window: Window) -> None:
         """One update."""
         self.policy.train()
         self.optimizer.zero_grad(set_to_none=True)
         self.lambda_optimizer.zero_grad(set_to_none=True)
         with self._in_half():
-            total, losses = self._losses(windows)
+            total, losses = self._losses(window)
             total.backward()
         norm = clip_gradients(self.policy.parameters(), self.config.grad_clip)
         self.optimizer.step()
@@ -129,7 +127,7 @@ class Updater:
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """Back from `tensors`."""
-        self.policy.load_state_dict(_part(tensors, "policy."))
+        self.policy.load_state_dict(rename_weights(_part(tensors, "policy.")))
         self.objective.load_state_dict(_part(tensors, "objective."))
         load_optimizer_tensors("optimizer", self.optimizer, tensors)
         load_optimizer_tensors("lambda_optimizer", self.lambda_optimizer, tensors)
@@ -142,22 +140,6 @@ def tally(sums: Tensor, latest_nll: Tensor, losses: Losses, norm: Tensor) -> Non
     """Add one update to the sums, in the order of SUMMED, in place."""
     latest_nll.copy_(losses.nll)
     sums.add_(torch.stack([losses.loss, losses.loss.square(), losses.nll, losses.entropy, norm]))
-
-
-def policy_inputs(windows: Windows, policy: DecisionTransformer) -> dict[str, Tensor | None]:
-    """What a policy reads of windows."""
-    inputs: dict[str, Tensor | None] = {
-        "observations": windows.observations,
-        "actions": windows.actions,
-        "returns_to_go": windows.returns_to_go,
-        "timesteps": windows.timesteps,
-        "mask": windows.mask,
-        "previous_rewards": windows.previous_rewards,
-    }
-    if policy.accounts is not None:
-        inputs |= {"attractions": windows.attractions, "codes": windows.codes}
-        inputs |= {"weights": windows.weights, "ledgers": windows.ledgers}
-    return inputs
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

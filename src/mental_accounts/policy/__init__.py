@@ -1,6 +1,5 @@
 """The transformer that reads the accounts. Knows nothing of environments beyond their spaces."""
 
-from mental_accounts.policy.accounting import Accounting
 from mental_accounts.policy.acting import Actor
 from mental_accounts.policy.context import Context
 from mental_accounts.policy.decision_transformer import DecisionTransformer
@@ -12,10 +11,11 @@ from mental_accounts.policy.heads import (
     Deterministic,
     SquashedGaussian,
 )
+from mental_accounts.policy.policy_accounts import PolicyAccounts
+from mental_accounts.policy.window import Window
 from mental_accounts.spaces import action_spec_of, state_dim_of
 
 __all__ = [
-    "Accounting",
     "ActionDistribution",
     "Actor",
     "Categorical",
@@ -23,7 +23,9 @@ __all__ = [
     "Context",
     "DecisionTransformer",
     "Deterministic",
+    "PolicyAccounts",
     "SquashedGaussian",
+    "Window",
     "action_spec_of",
     "autocast",
     "resolve_precision",

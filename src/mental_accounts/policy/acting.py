@@ -71,9 +71,9 @@ class _CapturedStep:
 
     def __init__(self, actor: Actor) -> None:
         policy, n, device = actor.policy, actor.num_envs, actor.policy.device
-        self.seen = torch.zeros(n, policy.config.state_dim, pin_memory=True)
-        self.paid = torch.zeros(n, pin_memory=True)
-        self.over = torch.zeros(n, dtype=torch.bool, pin_memory=True)
+        self.observations = torch.zeros(n, policy.config.state_dim, pin_memory=True)
+        self.rewards = torch.zeros(n, pin_memory=True)
+        self.ended = torch.zeros(n, dtype=torch.bool, pin_memory=True)
         self.chosen = torch.zeros_like(actor.context.actions[:, -1], device="cpu", pin_memory=True)
         self.device = device
         stream = torch.cuda.Stream(device)
@@ -91,7 +91,7 @@ class _CapturedStep:
             self._record(actor)
 
     def act(self, observations: np.ndarray) -> np.ndarray:
-        self.seen.copy_(torch.from_numpy(observations))
+        self.observations.copy_(torch.from_numpy(observations))
         self.act_graph.replay()
         torch.cuda.current_stream(self.device).synchronize()
         return self.chosen.numpy().copy()
@@ -99,14 +99,14 @@ class _CapturedStep:
     def record(self, rewards: np.ndarray, ended: np.ndarray, actions: np.ndarray | None) -> None:
         if actions is not None:
             self.chosen.copy_(torch.from_numpy(actions))
-        self.paid.copy_(torch.from_numpy(rewards))  # the last replay has read them: `act` has waited for it since
-        self.over.copy_(torch.from_numpy(ended))
+        self.rewards.copy_(torch.from_numpy(rewards))  # the last replay has read them: `act` has waited for it since
+        self.ended.copy_(torch.from_numpy(ended))
         self.record_graph.replay()
 
     def _act(self, actor: Actor) -> None:
         with autocast(self.device, actor.precision):
             chosen = actor.policy.choose(
-                self.seen.to(self.device, non_blocking=True),
+                self.observations.to(self.device, non_blocking=True),
                 actor.context,
                 sample=actor.sample,
                 generator=actor.generator,
@@ -114,5 +114,7 @@ class _CapturedStep:
         self.chosen.copy_(chosen, non_blocking=True)
 
     def _record(self, actor: Actor) -> None:
-        paid, over, taken = (value.to(self.device, non_blocking=True) for value in (self.paid, self.over, self.chosen))
-        actor.context.record(paid, over, taken)
+        rewards, ended, taken = (
+            value.to(self.device, non_blocking=True) for value in (self.rewards, self.ended, self.chosen)
+        )
+        actor.context.record(rewards, ended, taken)

@@ -11,6 +11,7 @@ from mental_accounts.accounts import attention_drift, range_drift_bound
 from mental_accounts.policy.decision_transformer import DecisionTransformer
 from mental_accounts.policy.long_attention import HIDDEN, is_by_column
 from mental_accounts.policy.transformer import Attention
+from mental_accounts.policy.window import Window
 
 
 @dataclass(frozen=True)
@@ -30,8 +31,8 @@ class LayerAttention:
 
 
 @torch.no_grad()
-def attention_of(policy: DecisionTransformer, **window: Tensor | None) -> list[LayerAttention]:
-    """The attention of every layer for a window (the arguments of a forward), without dropout."""
+def attention_of(policy: DecisionTransformer, window: Window) -> list[LayerAttention]:
+    """The attention of every layer for a window, without dropout."""
     if policy.transformer is None:
         raise ValueError(f"method {policy.config.method} has no attention to look at: it sees the state alone")
     layers: list[LayerAttention] = []
@@ -54,7 +55,7 @@ def attention_of(policy: DecisionTransformer, **window: Tensor | None) -> list[L
     was_training = policy.training
     try:
         policy.eval()
-        policy(**window)
+        policy(window)
     finally:
         policy.train(was_training)
         for hook in hooks:

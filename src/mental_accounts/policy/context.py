@@ -1,6 +1,7 @@
 """Acting: the last K steps of n environments, their returns still to go, and their live ledgers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -9,7 +10,8 @@ from torch import Tensor
 from mental_accounts.accounts import Entry
 from mental_accounts.checks import check_finite, looking_is_free
 from mental_accounts.config import PolicyConfig
-from mental_accounts.policy.accounting import Accounting
+from mental_accounts.policy.policy_accounts import PolicyAccounts
+from mental_accounts.policy.window import Window
 from mental_accounts.spaces import ActionScale
 
 
@@ -25,8 +27,8 @@ class Context:
     def __init__(
         self,
         config: PolicyConfig,
-        accounts: Accounting | None,
-        actions: ActionScale,
+        accounts: PolicyAccounts | None,
+        action_scale: ActionScale,
         num_envs: int,
         target_return: float | Sequence[float] | np.ndarray,
         device: torch.device,
@@ -34,7 +36,8 @@ class Context:
         if num_envs < 1:
             raise ValueError(f"num_envs must be at least 1, got {num_envs}")
         n, K = num_envs, config.acting_context
-        self.config, self.accounts, self.scale = config, accounts, actions
+        self.config, self.action_scale = config, action_scale
+        self.books = None if accounts is None else accounts.books
         self.num_envs = n
         self.target = self._checked_target(target_return, device)
         self.observations = torch.zeros(n, K, config.state_dim, device=device)
@@ -49,16 +52,16 @@ class Context:
         self.return_now = self.target.clone()
         self.reward_now = torch.zeros(n, device=device)
         self.timestep_now = torch.zeros(n, device=device, dtype=torch.int64)
-        self.ledger = None if accounts is None else accounts.ledger(n, device)
-        if accounts is not None:
+        self.ledger = None if self.books is None else self.books.ledger(n, device)
+        if self.books is not None:
             L = config.account_window if config.accounts.account_scope == "window" else K
-            shape = (n, L, *accounts.code_shape)
+            shape = (n, L, *self.books.code_shape)
             self.codes = torch.zeros(shape, device=device, dtype=torch.int64)
             self.attractions = torch.zeros(shape, device=device)
             self.payoffs = torch.zeros(n, L, device=device)
             self.account_mask = torch.zeros(n, L, device=device, dtype=torch.bool)  # True where there is a step
-            self.weights = torch.zeros(shape, device=device) if accounts.soft_codes > 1 else None
-            self.ledgers = torch.zeros(n, K, accounts.num_codes, device=device) if config.reads_ledger else None
+            self.weights = torch.zeros(shape, device=device) if self.books.is_soft else None
+            self.balances = torch.zeros(n, K, self.books.num_codes, device=device) if config.reads_ledger else None
         self._awaiting = False
 
     def restart(self, target_return: float | Sequence[float] | np.ndarray) -> None:
@@ -67,8 +70,8 @@ class Context:
         self.return_now.copy_(self.target)
         self.reward_now.zero_()
         self.timestep_now.zero_()
-        for window in self._windows():
-            window.zero_()
+        for rolling in self._rolling():
+            rolling.zero_()
         if self.config.action.is_discrete:
             self.actions.fill_(self.config.action.start)
         if self.ledger is not None:
@@ -79,54 +82,70 @@ class Context:
         """Begin a step: the window moves on by one, and its last step has the observation and the return to go."""
         if self._awaiting:
             raise RuntimeError("act was called twice: call context.record(rewards, ended) after every action")
-        seen = torch.as_tensor(observations, dtype=torch.float32)
-        if tuple(seen.shape) != (self.num_envs, self.config.state_dim):
+        observed = torch.as_tensor(observations, dtype=torch.float32)
+        if tuple(observed.shape) != (self.num_envs, self.config.state_dim):
             raise ValueError(
                 f"observations must have shape (num_envs = {self.num_envs}, state_dim = {self.config.state_dim}), "
-                f"got {tuple(seen.shape)}"
+                f"got {tuple(observed.shape)}"
             )
-        if looking_is_free(seen):
-            check_finite("observations", seen)
-        seen = seen.to(self.observations.device)
-        for window in self._windows():
-            window.copy_(window.roll(-1, dims=1))
-        self.observations[:, -1] = seen
+        if looking_is_free(observed):
+            check_finite("observations", observed)
+        observed = observed.to(self.observations.device)
+        for rolling in self._rolling():
+            rolling.copy_(rolling.roll(-1, dims=1))
+        self.observations[:, -1] = observed
         self.returns_to_go[:, -1] = keep_in_range(self.return_now, self.target, self.config.return_range)
         self.timesteps[:, -1] = self.timestep_now
         self.mask[:, -1] = True
         if self.previous_rewards is not None:
             self.previous_rewards[:, -1] = self.reward_now
-        if self.accounts is not None:
+        if self.books is not None:
             self.account_mask[:, -1] = True
-            if self.ledgers is not None and self.ledger is not None:
-                self.ledgers[:, -1] = self.ledger.attractions
+            if self.balances is not None and self.ledger is not None:
+                self.balances[:, -1] = self.ledger.attractions
         self._awaiting = True
 
-    def window(self) -> dict[str, Tensor | None]:
+    def window(self) -> Window:
         """The policy's input for the step that `observe` began; what its last step still lacks is not read."""
-        window: dict[str, Tensor | None] = {
-            "observations": self.observations,
-            "actions": self.actions,
-            "returns_to_go": self.returns_to_go,
-            "timesteps": self.timesteps,
-            "mask": self.mask,
-            "previous_rewards": self.previous_rewards,
-        }
-        if self.accounts is not None:
-            attractions, ledgers = self.attractions, self.ledgers
-            if self.accounts.config.account_scope == "window":
-                entry = Entry(self.codes, self.weights)
-                attractions = self.accounts.trace_entries(entry, self.payoffs, self.account_mask)
-                if ledgers is not None:
-                    ledgers = self.accounts.ledgers_of_windows(entry, self.payoffs, self.account_mask)
-            held = {"attractions": attractions, "codes": self.codes, "weights": self.weights, "ledgers": ledgers}
-            K = self.config.acting_context  # accounts may reach further back than what is seen
-            window |= {name: None if value is None else value[:, -K:] for name, value in held.items()}
-        return window
+        plain = Window(
+            self.observations,
+            self.actions,
+            self.returns_to_go,
+            self.timesteps,
+            self.mask,
+            previous_rewards=self.previous_rewards,
+        )
+        if self.books is None:
+            return plain
+        attractions, balances = self.attractions, self.balances
+        if self._accounts_are_of_windows:
+            entry = Entry(self.codes, self.weights)
+            attractions = self.books.trace(entry, self.payoffs, self.account_mask)
+            if balances is not None:
+                balances = self.books.balances_of_windows(entry, self.payoffs, self.account_mask)
+        K = self.config.acting_context  # accounts may reach further back than what is seen
+        return replace(
+            plain,
+            attractions=attractions[:, -K:],
+            codes=self.codes[:, -K:],
+            weights=None if self.weights is None else self.weights[:, -K:],
+            balances=None if balances is None else balances[:, -K:],
+        )
+
+    def balances_now(self) -> Tensor:
+        """All balances as the next step will find them, (num_envs, num_codes)."""
+        if self.books is None or self.ledger is None:
+            raise ValueError("a policy without accounts has no balances")
+        if not self._accounts_are_of_windows:
+            return self.ledger.attractions
+        if self.codes.shape[1] == 1:  # the next window holds the next step alone
+            return torch.zeros_like(self.ledger.attractions)
+        entry = Entry(self.codes[:, 1:], None if self.weights is None else self.weights[:, 1:])
+        return self.books.balances_after_windows(entry, self.payoffs[:, 1:], self.account_mask[:, 1:])
 
     def choose(self, actions: Tensor) -> Tensor:
         """Enter the chosen actions (the policy's units) and give them in the environment's."""
-        in_units = self.scale.from_unit(actions)
+        in_units = self.action_scale.from_unit(actions)
         self.actions[:, -1] = in_units
         return in_units
 
@@ -139,33 +158,38 @@ class Context:
         """
         if not self._awaiting:
             raise RuntimeError("nothing to record: call policy.act(observations, context) first")
-        paid, over = torch.as_tensor(rewards).float(), torch.as_tensor(ended).bool()
-        if tuple(paid.shape) != (self.num_envs,) or tuple(over.shape) != (self.num_envs,):
+        reward, done = torch.as_tensor(rewards).float(), torch.as_tensor(ended).bool()
+        if tuple(reward.shape) != (self.num_envs,) or tuple(done.shape) != (self.num_envs,):
             raise ValueError(
-                f"rewards and ended must have shape ({self.num_envs},), got {tuple(paid.shape)} and {tuple(over.shape)}"
+                f"rewards and ended must have shape ({self.num_envs},), got {tuple(reward.shape)} and "
+                f"{tuple(done.shape)}"
             )
-        if looking_is_free(paid):
-            check_finite("rewards", paid)
-        paid, over = paid.to(self.mask.device), over.to(self.mask.device)
+        if looking_is_free(reward):
+            check_finite("rewards", reward)
+        reward, done = reward.to(self.mask.device), done.to(self.mask.device)
         if actions is not None:
             self.actions[:, -1] = torch.as_tensor(actions, dtype=self.actions.dtype).to(self.actions.device)
-        self.reward_now.copy_(paid)
-        self.return_now.sub_(paid).div_(self.config.gamma)
+        self.reward_now.copy_(reward)
+        self.return_now.sub_(reward).div_(self.config.gamma)
         self.timestep_now.add_(1)
-        if self.accounts is not None and self.ledger is not None:
-            seen = self.observations[:, -1]
-            entry = self.accounts.enter(self.scale.to_unit(self.actions[:, -1]), seen)
-            payoffs = self.accounts.payoffs(paid, seen)
+        if self.books is not None and self.ledger is not None:
+            state = self.observations[:, -1]
+            entry = self.books.route_step(self.action_scale.to_unit(self.actions[:, -1]), state)
+            payoffs = self.books.payoffs(reward, state)
             self.codes[:, -1], self.payoffs[:, -1] = entry.codes, payoffs
             if self.weights is not None and entry.weights is not None:
                 self.weights[:, -1] = entry.weights
-            self.attractions[:, -1] = self.accounts.post(self.ledger, entry, payoffs)
-            self.ledger.reset(over)
-            self.account_mask.logical_and_(~over.unsqueeze(-1))
-        self.return_now.copy_(torch.where(over, self.target, self.return_now))
-        self.timestep_now.masked_fill_(over, 0)
-        self.mask.logical_and_(~over.unsqueeze(-1))
+            self.attractions[:, -1] = self.books.post(self.ledger, entry, payoffs)
+            self.ledger.reset(done)
+            self.account_mask.logical_and_(~done.unsqueeze(-1))
+        self.return_now.copy_(torch.where(done, self.target, self.return_now))
+        self.timestep_now.masked_fill_(done, 0)
+        self.mask.logical_and_(~done.unsqueeze(-1))
         self._awaiting = False
+
+    @property
+    def _accounts_are_of_windows(self) -> bool:
+        return self.config.accounts.account_scope == "window"
 
     def _checked_target(self, target_return: float | Sequence[float] | np.ndarray, device: torch.device) -> Tensor:
         target = torch.as_tensor(target_return, dtype=torch.float32, device=device)
@@ -178,12 +202,13 @@ class Context:
             raise ValueError(f"target_return must be finite, got {target_return}")
         return target.expand(self.num_envs).clone()
 
-    def _windows(self) -> list[Tensor]:
-        windows: list[Tensor | None] = [self.observations, self.actions, self.returns_to_go, self.timesteps, self.mask]
-        windows.append(self.previous_rewards)
-        if self.accounts is not None:
-            windows += [self.codes, self.attractions, self.payoffs, self.account_mask, self.weights, self.ledgers]
-        return [value for value in windows if value is not None]
+    def _rolling(self) -> list[Tensor]:
+        """All that moves on by a step with every observation."""
+        held: list[Tensor | None] = [self.observations, self.actions, self.returns_to_go, self.timesteps, self.mask]
+        held.append(self.previous_rewards)
+        if self.books is not None:
+            held += [self.codes, self.attractions, self.payoffs, self.account_mask, self.weights, self.balances]
+        return [value for value in held if value is not None]
 
 
 def keep_in_range(returns: Tensor, target: Tensor, bounds: tuple[float, float] | None) -> Tensor:

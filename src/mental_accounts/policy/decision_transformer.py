@@ -15,14 +15,15 @@ from torch import Tensor, nn
 
 from mental_accounts.checks import check_codes, check_finite, looking_is_free
 from mental_accounts.config import PolicyConfig
-from mental_accounts.policy.accounting import Accounting
 from mental_accounts.policy.context import Context
 from mental_accounts.policy.heads import ActionDistribution, make_head
 from mental_accounts.policy.long_attention import column_mask, is_long
+from mental_accounts.policy.policy_accounts import PolicyAccounts
 from mental_accounts.policy.policy_files import load_policy, save_policy
 from mental_accounts.policy.state_map import StateMap
 from mental_accounts.policy.tokens import TokenEmbedding
 from mental_accounts.policy.transformer import Transformer, attention_mask
+from mental_accounts.policy.window import Window
 from mental_accounts.spaces import ActionScale
 from mental_accounts.standardising import spread
 
@@ -42,19 +43,19 @@ class DecisionTransformer(nn.Module):
         self.config = config
         self.register_buffer("state_mean", torch.zeros(config.state_dim))
         self.register_buffer("state_std", torch.ones(config.state_dim))
-        self.actions = ActionScale(config.action)
+        self.action_scale = ActionScale(config.action)
         self.embedding = TokenEmbedding(config) if config.is_sequence_model else None
         self.transformer = Transformer(config) if config.is_sequence_model else None
         self.state_map = None if config.is_sequence_model else StateMap(config)
         self.head = make_head(config)
         if self.transformer is not None:
             self.transformer.apply(_initialise)
-        self.accounts = Accounting(config) if config.has_accounts else None
+        self.accounts = PolicyAccounts(config) if config.has_accounts else None
         self.embed_ledger, self.embed_reward = None, None  # last: no other initial weight depends on them
         if self.accounts is not None and config.reads_ledger:
-            self.embed_ledger = nn.Linear(self.accounts.num_codes, config.hidden)
-            with torch.no_grad():  # as if of shares of the largest balance: beside a large one the bias would not count
-                self.embed_ledger.weight.mul_(self.accounts.unit / self.accounts.rule.unit)
+            self.embed_ledger = nn.Linear(self.accounts.books.num_codes, config.hidden)
+            with torch.no_grad():  # as if of shares of the largest balance: next to a large one the bias would vanish
+                self.embed_ledger.weight.mul_(1.0 / self.accounts.books.rule.unit)
         if config.reads_rewards:
             self.embed_reward = nn.Linear(1, config.hidden, bias=False)
             self.register_buffer("reward_mean", torch.zeros(()))
@@ -82,55 +83,34 @@ class DecisionTransformer(nn.Module):
             self.reward_mean.copy_(rewards.double().mean())
             self.reward_std.copy_(spread(rewards.double().unsqueeze(-1)).squeeze(0))
         if self.accounts is not None:
-            self.accounts.fit(self.actions.to_unit(actions), rewards, seed, observations)
+            self.accounts.books.fit(self.action_scale.to_unit(actions), rewards, seed, observations)
 
-    def forward(
-        self,
-        observations: Tensor,
-        actions: Tensor,
-        returns_to_go: Tensor,
-        timesteps: Tensor,
-        mask: Tensor | None = None,
-        attractions: Tensor | None = None,
-        codes: Tensor | None = None,
-        weights: Tensor | None = None,
-        ledgers: Tensor | None = None,
-        previous_rewards: Tensor | None = None,
-    ) -> ActionDistribution:
-        """The distribution of the action at each of K steps, given all before it.
-
-        observations (B, K, state), actions (B, K, dim) or (B, K), returns_to_go, timesteps (B, K); mask (B, K), True
-        where a step is there (padding belongs on the left). The last action is not read. With accounts: attractions
-        (B, K[, groups]) of each step's own code right after it, codes of that shape where accounts are read `now`,
-        weights of that shape where actions are routed softly, and ledgers (B, K, num_codes), all balances before each
-        step, where they are an input. previous_rewards (B, K), the reward of the step before each, where they are one:
-        what stands at an episode's first step is not read.
-        """
-        B, K = self._check_window(observations, actions, returns_to_go, timesteps, mask)
+    def forward(self, window: Window) -> ActionDistribution:
+        """The distribution of the action at each of K steps, given all before it."""
+        self._check_window(window)
         dtype = self.state_mean.dtype
-        standardised = (observations.to(dtype) - self.state_mean) / self.state_std
+        standardised = (window.observations.to(dtype) - self.state_mean) / self.state_std
         if self.embedding is None or self.transformer is None:
             assert self.state_map is not None
             states = self.state_map(standardised)  # (B, K, hidden)
         else:
             tokens = self.embedding(
-                returns_to_go.to(dtype) * self.config.return_scale,
+                window.returns_to_go.to(dtype) * self.config.return_scale,
                 standardised,
-                self._unit_actions(actions, mask),
-                timesteps,
-                mask,
-                self._embedded_ledgers(B, K, ledgers),
-                self._embedded_rewards(previous_rewards, timesteps),
+                self._unit_actions(window),
+                window.timesteps,
+                window.mask,
+                self._embedded_balances(window),
+                self._embedded_rewards(window),
             )
-            masks = self._attention_masks(tokens, K, mask, timesteps, attractions, codes, weights)
-            states = self.transformer(tokens, masks)  # (B, K, hidden)
+            states = self.transformer(tokens, self._attention_masks(window, tokens))  # (B, K, hidden)
         with torch.autocast(states.device.type, enabled=False):
             distribution: ActionDistribution = self.head(states.to(dtype))
         return distribution
 
     def context(self, num_envs: int, target_return: float | Sequence[float] | np.ndarray) -> Context:
         """What `act` remembers while it acts in `num_envs` environments at once, aiming at `target_return`."""
-        return Context(self.config, self.accounts, self.actions, num_envs, target_return, self.device)
+        return Context(self.config, self.accounts, self.action_scale, num_envs, target_return, self.device)
 
     @torch.no_grad()
     def act(
@@ -169,7 +149,7 @@ class DecisionTransformer(nn.Module):
         was_training = self.training
         try:
             self.eval()
-            distribution: ActionDistribution = self(**context.window())
+            distribution: ActionDistribution = self(context.window())
         finally:
             self.train(was_training)
         return distribution
@@ -208,79 +188,58 @@ class DecisionTransformer(nn.Module):
         policy.load_state_dict(tensors)
         return policy.to(device)
 
-    def _unit_actions(self, actions: Tensor, mask: Tensor | None) -> Tensor:
+    def _unit_actions(self, window: Window) -> Tensor:
         """Actions as the policy reads them: (B, K, dim) in [-1, 1], or (B, K) numbers from 0."""
-        units = self.actions.to_unit(actions)
+        units = self.action_scale.to_unit(window.actions)
         if not self.config.action.is_discrete:
             return units.to(self.state_mean.dtype)
-        if mask is not None:
-            units = units.masked_fill(~mask, 0)  # a padded step may hold any number
+        if window.mask is not None:
+            units = units.masked_fill(~window.mask, 0)  # a padded step may hold any number
         if looking_is_free(units):
             check_codes(units, self.config.action.size)
         return units
 
-    def _embedded_ledgers(self, B: int, K: int, ledgers: Tensor | None) -> Tensor | None:
+    def _embedded_balances(self, window: Window) -> Tensor | None:
+        """All balances before each step, (B, K, num_codes) -> (B, K, hidden)."""
         if self.embed_ledger is None or self.accounts is None:
             return None
-        shape = (B, K, self.accounts.num_codes)
-        if ledgers is None or tuple(ledgers.shape) != shape:
-            came = None if ledgers is None else tuple(ledgers.shape)
-            kind = self.config.accounts.ledger_input
-            raise ValueError(f"ledgers must be given for accounts.ledger_input {kind!r}, shape {shape}, got {came}")
-        with torch.autocast(ledgers.device.type, enabled=False):
-            embedded: Tensor = self.embed_ledger((ledgers / self.accounts.unit).to(self.embed_ledger.weight.dtype))
+        shape, balances = (*window.timesteps.shape, self.accounts.books.num_codes), window.balances
+        if balances is None or tuple(balances.shape) != shape:
+            came = None if balances is None else tuple(balances.shape)
+            raise ValueError(f"the window must have balances of shape {shape} for accounts.ledger_input, got {came}")
+        with torch.autocast(balances.device.type, enabled=False):
+            embedded: Tensor = self.embed_ledger(balances.to(self.embed_ledger.weight.dtype))
         return embedded
 
-    def _embedded_rewards(self, previous: Tensor | None, timesteps: Tensor) -> Tensor | None:
+    def _embedded_rewards(self, window: Window) -> Tensor | None:
         """The reward before each step, standardised, (B, K) -> (B, K, hidden); nothing at an episode's first step."""
         if self.embed_reward is None:
             return None
+        previous, timesteps = window.previous_rewards, window.timesteps
         if previous is None or previous.shape != timesteps.shape:
             came = None if previous is None else tuple(previous.shape)
             raise ValueError(
-                f"previous_rewards must be given for reward_input {self.config.reward_input!r}, shape "
-                f"{tuple(timesteps.shape)}, got {came}"
+                f"the window must have previous_rewards of shape {tuple(timesteps.shape)} for reward_input "
+                f"{self.config.reward_input!r}, got {came}"
             )
         with torch.autocast(previous.device.type, enabled=False):
             standardised = (previous.to(self.reward_mean.dtype) - self.reward_mean) / self.reward_std
             embedded: Tensor = self.embed_reward(torch.where(timesteps > 0, standardised, 0.0).unsqueeze(-1))
         return embedded
 
-    def _attention_masks(
-        self,
-        tokens: Tensor,
-        K: int,
-        mask: Tensor | None,
-        timesteps: Tensor,
-        attractions: Tensor | None,
-        codes: Tensor | None,
-        weights: Tensor | None,
-    ) -> list[Tensor]:
+    def _attention_masks(self, window: Window, tokens: Tensor) -> list[Tensor]:
         """One additive mask per layer; the same tensor for all unless β differs by layer."""
-        if self.accounts is None:
-            if is_long(tokens):
-                return [column_mask(None, mask, tokens, self.config.tokens_per_step)] * self.config.layers
-            return [attention_mask(K, mask, timesteps.device, self.config.tokens_per_step)] * self.config.layers
-        shape = (len(tokens), K, *self.accounts.code_shape)
-        if attractions is None or attractions.shape != shape or (codes is not None and codes.shape != shape):
-            came = tuple(None if value is None else tuple(value.shape) for value in (attractions, codes))
-            raise ValueError(
-                f"attractions (and codes) must be given for method {self.config.method}, shape {shape}, got {came}"
-            )
-        if self.accounts.soft_codes > 1 and (weights is None or weights.shape != shape):
-            given = None if weights is None else tuple(weights.shape)
-            raise ValueError(f"weights of the codes must be given for soft routing, shape {shape}, got {given}")
-        bias = self.accounts.bias(attractions, codes, timesteps, mask, weights, tokens)
-        if is_long(tokens) and bias.shape[-2] == 1:
-            masks = column_mask(bias, mask, tokens, self.config.tokens_per_step)
+        K, mask, device = window.timesteps.shape[1], window.mask, tokens.device
+        bias = None if self.accounts is None else self.accounts.bias(window, tokens)
+        if is_long(tokens) and (bias is None or bias.shape[-2] == 1):
+            masks = column_mask(bias, mask, tokens)
         else:
-            masks = attention_mask(K, mask, timesteps.device, self.config.tokens_per_step) + bias
-        return list(masks) if bias.ndim == 5 else [masks] * self.config.layers
+            masks = attention_mask(K, mask, device)
+            masks = masks if bias is None else masks + bias
+        return list(masks) if bias is not None and bias.ndim == 5 else [masks] * self.config.layers
 
-    def _check_window(
-        self, observations: Tensor, actions: Tensor, returns: Tensor, timesteps: Tensor, mask: Tensor | None
-    ) -> tuple[int, int]:
-        state_dim = self.config.state_dim
+    def _check_window(self, window: Window) -> None:
+        state_dim, observations = self.config.state_dim, window.observations
         if observations.ndim != 3 or observations.shape[-1] != state_dim:
             raise ValueError(
                 f"observations must have shape (B, K, state_dim = {state_dim}), got {tuple(observations.shape)}"
@@ -288,22 +247,22 @@ class DecisionTransformer(nn.Module):
         B, K = observations.shape[:2]
         if not 1 <= K <= self.config.context_length:
             raise ValueError(f"a window must have 1 to context_length = {self.config.context_length} steps, got {K}")
-        shape = (B, K) if self.config.action.is_discrete else (B, K, self.config.action.size)
+        shape, actions = (B, K) if self.config.action.is_discrete else (B, K, self.config.action.size), window.actions
         if tuple(actions.shape) != shape:
             raise ValueError(
                 f"actions must have shape {shape} (action.size = {self.config.action.size}), got {tuple(actions.shape)}"
             )
-        for name, value in (("returns_to_go", returns), ("timesteps", timesteps)):
+        for name, value in (("returns_to_go", window.returns_to_go), ("timesteps", window.timesteps)):
             if tuple(value.shape) != (B, K):
                 raise ValueError(f"{name} must have shape {(B, K)}, got {tuple(value.shape)}")
-        if timesteps.is_floating_point():
-            raise TypeError(f"timesteps must be integers, got {timesteps.dtype}")
-        if mask is not None:
+        if window.timesteps.is_floating_point():
+            raise TypeError(f"timesteps must be integers, got {window.timesteps.dtype}")
+        if window.mask is not None:
+            mask = window.mask
             if mask.dtype != torch.bool or tuple(mask.shape) != (B, K):
                 raise ValueError(f"mask must be bool of shape {(B, K)}, got {mask.dtype} {tuple(mask.shape)}")
             if looking_is_free(mask) and not bool((mask[:, 1:] >= mask[:, :-1]).all()):
                 raise ValueError("mask must have its padding (False) on the left of every window")
-        return B, K
 
 
 def _initialise(module: nn.Module) -> None:

@@ -11,6 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mental_accounts.accounts.bias import TOKENS_PER_STEP
+
 FROM = 768
 """Tokens beyond which this is used: with 900 an update gains where β is learned, and loses nothing elsewhere."""
 HIDDEN = -1e4
@@ -24,13 +26,13 @@ def is_long(tokens: Tensor) -> bool:
     return tokens.is_cuda and tokens.shape[1] > FROM
 
 
-def column_mask(bias: Tensor | None, mask: Tensor | None, tokens: Tensor, tokens_per_step: int) -> Tensor:
+def column_mask(bias: Tensor | None, mask: Tensor | None, tokens: Tensor) -> Tensor:
     """Bias (..., B, 1 or heads, 1, S) and padding (B, K) as one row per window: (..., B or 1, 1 or heads, 1, S)."""
     B, S, _ = tokens.shape
     columns = torch.zeros(B, 1, 1, S, device=tokens.device) if bias is None else bias
     if mask is None:
         return columns
-    there = mask.repeat_interleave(tokens_per_step, dim=1)[:, None, None, :-1]  # (B, 1, 1, S)
+    there = mask.repeat_interleave(TOKENS_PER_STEP, dim=1)[:, None, None, :-1]  # (B, 1, 1, S)
     return torch.where(there, columns, HIDDEN)
 
 

@@ -17,7 +17,7 @@ from mental_accounts.config import PolicyConfig
 from mental_accounts.fields import check_fields, shown
 from mental_accounts.files import read_json, write_atomically
 from mental_accounts.machine import available_memory, in_words, roughly
-from mental_accounts.old_configs import fill_in_model
+from mental_accounts.old_configs import fill_in_model, rename_weights
 from mental_accounts.policy.size import account_bytes, count_parameters
 
 FORMAT = 1
@@ -60,7 +60,7 @@ def load_policy(folder: str | Path) -> tuple[PolicyConfig, dict[str, Tensor]]:
     except SafetensorError as error:
         raise ValueError(f"{path} is not a safetensors file: {error}") from error
     _check_size(config, sum(value.numel() for value in tensors.values()), Path(folder) / HEADER)
-    return config, tensors
+    return config, rename_weights(tensors)
 
 
 def read_policy_config(folder: str | Path) -> PolicyConfig:

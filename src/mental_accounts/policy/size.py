@@ -1,7 +1,7 @@
 """How large a policy is, by its configuration alone: before memory is taken for it."""
 
-from mental_accounts.accounts.codebooks import TABLE_CELLS
 from mental_accounts.config import PolicyConfig
+from mental_accounts.policy.policy_accounts import codebook_kind
 
 MOST_DIMENSIONS = 64
 """From so many on a grid has more cells than can be numbered: the rest need not be counted."""
@@ -24,30 +24,18 @@ def count_parameters(config: PolicyConfig) -> int:
 
 def count_codes(config: PolicyConfig) -> int:
     """Codes that accounts are kept of; 0 without accounts."""
-    accounts, dim = config.accounts, min(config.action.size, MOST_DIMENSIONS)
-    if not config.has_accounts:
-        return 0
-    if config.action.is_discrete:
-        codes = config.action.size
-    elif accounts.codebook == "product":
-        groups = min(accounts.groups, dim)
-        codes = sum(accounts.bins ** (dim // groups + (group < dim % groups)) for group in range(groups))
-    elif accounts.codebook == "hierarchical":
-        codes = accounts.coarse_bins**dim + accounts.bins**dim
-    elif accounts.codebook in ("kmeans", "algorithm2"):
-        codes = accounts.num_codes or 0
-    else:
-        codes = accounts.bins**dim if accounts.num_codes is None else min(accounts.num_codes, accounts.bins**dim)
-    return codes * accounts.state_codes
+    return _codes_of_actions(config) * config.accounts.state_codes if config.has_accounts else 0
 
 
 def account_bytes(config: PolicyConfig) -> int:
-    """Memory of the codebook: its centres, and the borders of its bins."""
+    """Memory of the codebook and of the clusters of states."""
     if not config.has_accounts:
         return 0
-    codes = count_codes(config) // config.accounts.state_codes
-    if config.action.is_discrete:
-        return 4 * codes**2  # each is as far from every other
-    listed = codes if config.accounts.codebook == "kmeans" else min(codes, TABLE_CELLS)
-    clusters = config.accounts.state_codes * config.state_dim
-    return 4 * (listed * config.action.size + clusters) + 8 * config.accounts.bins
+    accounts, action = config.accounts, config.action
+    book = codebook_kind(accounts, action).memory(_codes_of_actions(config), action.size, accounts)
+    return book + 4 * accounts.state_codes * config.state_dim
+
+
+def _codes_of_actions(config: PolicyConfig) -> int:
+    dim = config.action.size if config.action.is_discrete else min(config.action.size, MOST_DIMENSIONS)
+    return codebook_kind(config.accounts, config.action).count(dim, config.accounts)

@@ -33,7 +33,6 @@ class TokenEmbedding(nn.Module):
         self.embed_order = nn.Embedding(config.context_length, config.hidden) if config.order_embedding else None
         self.norm = nn.LayerNorm(config.hidden)
         self.dropout = config.dropout
-        self.ledger_input = config.accounts.ledger_input if config.has_accounts else "none"
         for places in (self.embed_timestep, self.embed_order):
             if places is not None:
                 nn.init.normal_(places.weight, std=PLACE_STD)
@@ -45,23 +44,21 @@ class TokenEmbedding(nn.Module):
         actions: Tensor,
         timesteps: Tensor,
         mask: Tensor | None,
-        ledgers: Tensor | None = None,
+        balances: Tensor | None = None,
         rewards: Tensor | None = None,
     ) -> Tensor:
         """(B, K), (B, K, state), (B, K, action) or (B, K), (B, K), (B, K) -> (B, 3K - 1, hidden).
 
-        ledgers and rewards (B, K, hidden) are embedded already. Rewards are added to the state; ledgers too, or they
-        are a token of their own before it. The place in the context counts the steps that are there, so that padding
-        on the left changes nothing.
+        balances and rewards (B, K, hidden) are embedded already, and are added to the state. The place in the context
+        counts the steps that are there, so that padding on the left changes nothing.
         """
         with torch.autocast(states.device.type, enabled=False):
             state = self.embed_state(states)
             if rewards is not None:
                 state = state + rewards
-            if ledgers is not None and self.ledger_input == "state":
-                state = state + ledgers
-            extra = [ledgers] if ledgers is not None and self.ledger_input == "token" else []
-            parts = [self.embed_return(returns.unsqueeze(-1)), *extra, state, self.embed_action(actions)]
+            if balances is not None:
+                state = state + balances
+            parts = [self.embed_return(returns.unsqueeze(-1)), state, self.embed_action(actions)]
             tokens = torch.stack(parts, dim=2)  # (B, K, 3, hidden)
             if self.embed_timestep is not None:
                 latest = self.embed_timestep.num_embeddings - 1

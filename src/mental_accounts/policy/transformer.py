@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mental_accounts.accounts.bias import TOKENS_PER_STEP
 from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.dropout import draws_fast, drop
 from mental_accounts.policy.half_precision import as_autocast
@@ -90,8 +91,7 @@ class Transformer(nn.Module):
         self.dropout = config.dropout
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(config.hidden)
-        n = config.tokens_per_step
-        self.states = slice(n - 2, None, n)  # (return, state, action, return, state, ...)
+        self.states = slice(1, None, TOKENS_PER_STEP)  # (return, state, action, return, state, ...)
 
     def forward(self, tokens: Tensor, masks: Sequence[Tensor]) -> Tensor:
         """(B, 3K - 1, hidden) and one mask per block -> (B, K, hidden).
@@ -134,16 +134,16 @@ class Transformer(nn.Module):
         return torch.zeros(count, device=device, dtype=torch.int64)
 
 
-def attention_mask(K: int, mask: Tensor | None, device: torch.device, tokens_per_step: int = 3) -> Tensor:
+def attention_mask(K: int, mask: Tensor | None, device: torch.device) -> Tensor:
     """Causality and padding as one additive mask for 3K - 1 tokens: (B or 1, 1, S, S), -inf where not to look.
 
     mask (B, K) is True where a step is there. A padded token sees itself alone: it has to see something.
     """
-    S = tokens_per_step * K - 1
+    S = TOKENS_PER_STEP * K - 1
     causal = torch.ones(S, S, dtype=torch.bool, device=device).tril()
     if mask is None:
         seen = causal.unsqueeze(0)
     else:
-        there = mask.repeat_interleave(tokens_per_step, dim=1)[:, :-1].unsqueeze(1)  # (B, 1, S)
+        there = mask.repeat_interleave(TOKENS_PER_STEP, dim=1)[:, :-1].unsqueeze(1)  # (B, 1, S)
         seen = causal & (there | torch.eye(S, dtype=torch.bool, device=device))
     return torch.zeros(seen.shape, device=device).masked_fill(~seen, -math.inf).unsqueeze(1)

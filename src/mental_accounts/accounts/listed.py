@@ -1,0 +1,116 @@
+"""Codebooks whose codes are listed one by one: centres fitted to data, and the actions of a discrete space."""
+
+import math
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from mental_accounts.accounts.codebook import Codebook, CodebookOptions, check_codes_are_given
+from mental_accounts.accounts.nearest import fit_centers, nearest_center
+from mental_accounts.checks import check_codes, check_count, check_finite, looking_is_free
+
+
+class KMeansCodebook(Codebook):
+    """Codes placed where the data are: an action belongs to the nearest centre."""
+
+    kind = "kmeans"
+
+    def __init__(self, centers: Tensor) -> None:
+        if not isinstance(centers, Tensor) or not centers.is_floating_point() or centers.ndim != 2 or not len(centers):
+            raise ValueError(f"centers must be a floating-point tensor (num_codes, dim), got {_shape(centers)}")
+        check_finite("centers", centers)
+        super().__init__()
+        self.num_codes, self.dim = centers.shape
+        self.register_buffer("centers", centers.detach().clone().float())
+
+    @classmethod
+    def unfitted(cls, num_codes: int, dim: int) -> Self:
+        """A codebook whose centres are still to come (by `load_state_dict`); routing with it is refused."""
+        book = cls(torch.zeros(check_count("num_codes", num_codes, 1), check_count("dim", dim, 1)))
+        assert book.centers is not None
+        book.centers.fill_(math.nan)
+        return book
+
+    @classmethod
+    def fit(cls, actions: Tensor, num_codes: int, seed: int = 0, restarts: int = 4) -> Self:
+        """Fit on actions (..., dim) by Lloyd's algorithm from k-means++ starts; the best of `restarts`, by seed."""
+        check_count("num_codes", num_codes, 1)
+        check_count("restarts", restarts, 1)
+        if not isinstance(actions, Tensor) or not actions.is_floating_point() or actions.ndim < 2:
+            raise ValueError(f"actions must be a floating-point tensor (..., dim), got {_shape(actions)}")
+        check_finite("actions", actions)
+        points = actions.detach().reshape(-1, actions.shape[-1]).clamp(-1, 1)
+        return cls(fit_centers(points, num_codes, seed, "actions", restarts))
+
+    @classmethod
+    def from_options(cls, dim: int, options: CodebookOptions) -> Self:
+        assert options.num_codes is not None  # check_options sees to it
+        return cls.unfitted(options.num_codes, dim)
+
+    @classmethod
+    def from_spec(cls, **arguments: Any) -> Self:
+        return cls(torch.tensor(arguments["centers"]))
+
+    @classmethod
+    def check_options(cls, options: CodebookOptions) -> None:
+        check_codes_are_given(cls, options)
+
+    @classmethod
+    def count(cls, dim: int, options: CodebookOptions) -> int:
+        return options.num_codes or 0
+
+    def refit(self, actions: Tensor, seed: int = 0) -> None:
+        self.load_state_dict(self.fit(actions, self.num_codes, seed).state_dict())
+
+    def route(self, actions: Tensor) -> Tensor:
+        """The nearest centre's code: (..., dim) -> (...) int64."""
+        assert self.centers is not None
+        if looking_is_free(self.centers) and not bool(torch.isfinite(self.centers[0, 0])):
+            raise ValueError("this k-means codebook has no centres yet: fit it on data first")
+        actions = self._checked(actions).clamp(-1, 1)
+        return nearest_center(actions, self.centers.to(actions.dtype))
+
+    def spec(self) -> dict[str, object]:
+        assert self.centers is not None
+        return {"kind": self.kind, "centers": self.centers.tolist()}
+
+
+class DiscreteCodebook(Codebook):
+    """One code per action of a discrete action space."""
+
+    kind = "discrete"
+
+    def __init__(self, n: int) -> None:
+        check_count("n", n, 1)
+        super().__init__()
+        self.dim = self.num_codes = n
+        self.register_buffer("centers", torch.eye(n))
+
+    @classmethod
+    def from_options(cls, dim: int, options: CodebookOptions) -> Self:
+        return cls(dim)
+
+    @classmethod
+    def count(cls, dim: int, options: CodebookOptions) -> int:
+        return dim
+
+    def route(self, actions: Tensor) -> Tensor:
+        """Action numbers (...), or one-hot actions (..., n), to codes (...) int64."""
+        if isinstance(actions, Tensor) and not actions.is_floating_point() and actions.dtype != torch.bool:
+            codes = actions.long()
+            if looking_is_free(codes):
+                check_codes(codes, self.num_codes)
+            return codes
+        return self._checked(actions).argmax(dim=-1)
+
+    def routing_error(self, actions: Tensor, stands_for: Tensor) -> Tensor:
+        """Every action is its own code."""
+        return torch.zeros(stands_for.shape[:-1], device=stands_for.device)
+
+    def spec(self) -> dict[str, object]:
+        return {"kind": self.kind, "n": self.num_codes}
+
+
+def _shape(value: object) -> str:
+    return f"{value.dtype} {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__

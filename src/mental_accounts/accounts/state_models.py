@@ -1,0 +1,80 @@
+"""What accounts may know of states, fitted on data: clusters to keep accounts apart, and the reward to expect."""
+
+import torch
+from torch import Tensor
+
+from mental_accounts.accounts.nearest import fit_centers, nearest_center
+from mental_accounts.accounts.precision import FullPrecisionModule, full_precision
+from mental_accounts.checks import check_count, check_finite, check_positive, looking_is_free
+from mental_accounts.standardising import spread
+
+FIT_STATES = 50_000
+"""States that clusters are fitted on; more do not move the centres."""
+
+
+class StateCodes(FullPrecisionModule):
+    """Clusters of standardised states, fitted on data: which of them a state belongs to."""
+
+    mean: Tensor
+    std: Tensor
+    centers: Tensor
+
+    def __init__(self, num_clusters: int, state_dim: int) -> None:
+        super().__init__()
+        check_count("num_clusters", num_clusters, 1)
+        self.register_buffer("mean", torch.zeros(state_dim))
+        self.register_buffer("std", torch.ones(state_dim))
+        self.register_buffer("centers", torch.full((num_clusters, state_dim), torch.nan))
+
+    def fit(self, states: Tensor, seed: int = 0) -> None:
+        """Take centres from states (N, state_dim)."""
+        check_finite("states", states)
+        chosen = states
+        if len(states) > FIT_STATES:
+            order = torch.randperm(len(states), generator=torch.Generator().manual_seed(seed))[:FIT_STATES]
+            chosen = states[order.to(states.device)]
+        values = chosen.detach().double()
+        self.mean.copy_(values.mean(dim=0))
+        self.std.copy_(spread(values))
+        points = (values - self.mean.double().to(values.device)) / self.std.double().to(values.device)
+        self.centers.copy_(fit_centers(points, len(self.centers), seed, "states"))
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(..., state_dim) -> (...) int64."""
+        if looking_is_free(self.centers) and not bool(torch.isfinite(self.centers[0, 0])):
+            raise ValueError("these clusters of states have no centres yet: fit the accounts on data first")
+        return nearest_center((full_precision(states) - self.mean) / self.std, self.centers)
+
+
+class StateBaseline(FullPrecisionModule):
+    """The reward to expect in a state: a ridge regression on the standardised state and its squares, fitted on data."""
+
+    mean: Tensor
+    std: Tensor
+    coefficients: Tensor
+
+    def __init__(self, state_dim: int, ridge: float = 1e-3) -> None:
+        super().__init__()
+        self.ridge = check_positive("ridge", ridge)
+        self.register_buffer("mean", torch.zeros(state_dim))
+        self.register_buffer("std", torch.ones(state_dim))
+        self.register_buffer("coefficients", torch.zeros(2 * state_dim + 1))
+
+    def fit(self, states: Tensor, rewards: Tensor) -> None:
+        """Regress rewards (N,) on states (N, state_dim)."""
+        values = states.detach().double()
+        self.mean.copy_(values.mean(dim=0))
+        self.std.copy_(spread(values))
+        features = self._features(values)
+        gram = features.T @ features / len(values)
+        gram += self.ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+        moment = features.T @ rewards.detach().double().to(values.device) / len(values)
+        self.coefficients.copy_(torch.linalg.solve(gram, moment))
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(..., state_dim) -> (...)."""
+        return self._features(full_precision(states)) @ self.coefficients.to(full_precision(states).dtype)
+
+    def _features(self, states: Tensor) -> Tensor:
+        z = ((states - self.mean.to(states.dtype)) / self.std.to(states.dtype)).clamp(-10, 10)
+        return torch.cat([torch.ones_like(z[..., :1]), z, z.square()], dim=-1)

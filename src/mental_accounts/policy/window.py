@@ -1,0 +1,45 @@
+"""What a policy reads: the last K steps of B trajectories."""
+
+from dataclasses import dataclass, fields, replace
+from typing import Self
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Window:
+    """K steps of B trajectories, padded on the left: the one input of a policy, offline and while it acts.
+
+    All but the mask is in the environment's units. `attractions`, `codes`, `weights` and `balances` are there where the
+    policy keeps accounts and reads them so, `previous_rewards` where it reads rewards.
+    """
+
+    observations: Tensor  # (B, K, state)
+    actions: Tensor  # (B, K, dim), or (B, K) int64 where actions are discrete; the last is not read
+    returns_to_go: Tensor  # (B, K)
+    timesteps: Tensor  # (B, K) int64
+    mask: Tensor | None = None  # (B, K) bool, True where a step is there; None: everywhere
+    attractions: Tensor | None = None  # (B, K, *code_shape): of each step's own codes, right after it
+    codes: Tensor | None = None  # (B, K, *code_shape) int64; needed where accounts are read `now`
+    weights: Tensor | None = None  # (B, K, *code_shape): the share of each code; where actions are routed softly
+    balances: Tensor | None = None  # (B, K, num_codes): of all accounts, before each step; where the ledger is read
+    previous_rewards: Tensor | None = None  # (B, K): of the step before each; not read at an episode's first step
+    rewards: Tensor | None = None  # (B, K): of each step; for learning, the policy does not read them
+
+    def __repr__(self) -> str:
+        shapes = [f"{name}={tuple(value.shape)}" for name, value in self.tensors().items()]
+        return f"Window({', '.join(shapes)})"
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What is there, by name."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def to(self, device: torch.device | str) -> Self:
+        """The same on another device."""
+        return replace(self, **{name: value.to(device) for name, value in self.tensors().items()})
+
+    def __getitem__(self, rows: slice) -> Self:
+        """Some of the B."""
+        return replace(self, **{name: value[rows] for name, value in self.tensors().items()})
