@@ -155,10 +155,10 @@ def _lines(path: Path) -> Iterator[tuple[str, Any]]:
     number, left = 0, LARGEST_UNPACKED
     try:
         with gzip.open(path) as file:
-            while text := file.readline(LARGEST_LINE + 1):
-                number, left = number + 1, left - len(text)
-                if len(text) > LARGEST_LINE or left < 0:
+            while text := file.readline(min(LARGEST_LINE, left) + 1):
+                if len(text) > min(LARGEST_LINE, left):
                     raise ValueError(f"{path} cannot be read: {_TOO_LARGE}")
+                number, left = number + 1, left - len(text)
                 yield f"{path}, line {number}", parse_json(text.decode("ascii"), f"{path}, line {number}")
     except UnicodeDecodeError:
         raise UsageError(f"{path}, line {number} cannot be read: it is not ASCII") from None
