@@ -33,7 +33,7 @@ demo: $(SMALL)
 	$(BIN)/mental-accounts compare
 
 results: $(INSTALLED)
-	$(BIN)/python results/make_readme.py
+	$(BIN)/python studies/results_pages.py
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/bench_core.py

@@ -69,6 +69,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
+    """One line a value, so that differences can be read."""
     write_bytes(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
@@ -79,6 +80,7 @@ def write_actor(path: Path, actor: Actor, dtype: type[np.floating[Any]] = np.flo
 
 
 def read_actor(path: Path) -> Actor:
+    """Back from `write_actor`."""
     with safe_open(path, framework="numpy") as file:
         tensors = {name: file.get_tensor(name).astype(np.float32) for name in file.keys()}  # noqa: SIM118
         return Actor(tensors, json.loads(file.metadata()["behaviour"]))
@@ -110,4 +112,5 @@ def play(
 
 
 def summary(returns: NDArray[np.float64]) -> dict[str, float]:
+    """Mean, standard deviation and number of returns."""
     return {"mean": round(float(returns.mean()), 2), "std": round(float(returns.std()), 2), "episodes": len(returns)}

@@ -1,13 +1,15 @@
-"""Choose the shipped behaviour policies from the snapshots: python choose.py --runs runs
+"""Choose the shipped behaviour policies from the snapshots of behaviour_training.py.
+
+    python studies/behaviour_choice.py --runs runs
 
 After D4RL's definitions: *medium* is a half-trained actor with about a third of the expert's return, the *replay
 ladder* is the way there (what its replay memory was collected with), *expert* is the best late actor. Returns decide,
 measured by playing; what is shipped is measured once more with fresh seeds, so that the choice does not flatter it.
 
-    <out>/<task>/medium.safetensors, expert.safetensors, replay-01.safetensors ...     float16, see actor.py
-    <out>/manifest.json       per task: files, steps, returns, the ladder's weights; the README explains its format
+    <out>/<task>/medium.safetensors, expert.safetensors, replay-01.safetensors ...  float16 (behaviour_actor.py)
+    <out>/manifest.json       per task: files, steps, returns, the ladder's weights
 
-The default of --out is where the package ships them.
+The default of --out is where the package ships them; results/behaviours/README.md has the manifest's format.
 """
 
 from __future__ import annotations
@@ -22,9 +24,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from actor import ENV_IDS, Actor, Array, play, read_actor, summary, write_actor, write_json
 
-SHIPPED = Path(__file__).resolve().parents[2] / "src" / "mental_accounts" / "data" / "behaviours"
+from behaviour_actor import ENV_IDS, Actor, Array, play, read_actor, summary, write_actor, write_json
+
+SHIPPED = Path(__file__).resolve().parents[1] / "src" / "mental_accounts" / "data" / "behaviours"
 RUNGS = 12
 """Policies on the ladder, the uniformly random one at its foot and the medium one at its top included."""
 
@@ -61,6 +64,7 @@ class Snapshot:
 
 
 def snapshots(runs: Path, task: str) -> list[Snapshot]:
+    """All snapshots of a task's agents."""
     found = []
     for run in sorted(runs.glob(f"{task}-seed*")):
         for point in json.loads((run / "curve.json").read_text()):
@@ -90,7 +94,7 @@ def choose_medium(found: list[Snapshot], task: str, episodes: int, tries: int = 
         off = abs(got["mean"] - target.mean) / target.mean + 0.5 * abs(got["std"] - target.std) / target.std
         outside = not target.low <= got["mean"] <= target.high
         print(f"{task} medium? {snapshot.run} step {snapshot.step}: {got['mean']} ± {got['std']}", flush=True)
-        return off + 10 * outside
+        return float(off + 10 * outside)
 
     return min(candidates, key=distance)
 
@@ -144,7 +148,8 @@ def mode_in_tf32(actor: Actor, observations: Array) -> Array:
     t, h = actor.tensors, observations
     for layer in ("hidden.0", "hidden.1"):
         h = np.maximum(tf32(h) @ tf32(t[f"{layer}.weight"]).T + t[f"{layer}.bias"], 0.0)
-    return np.tanh(tf32(h) @ tf32(t["mean.weight"]).T + t["mean.bias"])
+    mode: Array = np.tanh(tf32(h) @ tf32(t["mean.weight"]).T + t["mean.bias"])
+    return mode
 
 
 def check_export(runs: Path, run: str, task: str, episodes: int) -> dict[str, Any]:
@@ -167,6 +172,7 @@ def check_export(runs: Path, run: str, task: str, episodes: int) -> dict[str, An
 
 
 def ship(task: str, runs: Path, out: Path, episodes: int) -> dict[str, Any]:
+    """Choose, measure and write the policies of a task; its entry in the manifest."""
     found = snapshots(runs, task)
     medium = choose_medium(found, task, episodes)
     expert = choose_expert(found, task, episodes)
@@ -213,6 +219,7 @@ def ship(task: str, runs: Path, out: Path, episodes: int) -> dict[str, Any]:
 
 
 def main() -> None:
+    """Ship every task that is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path, default=SHIPPED)

@@ -1,4 +1,4 @@
-"""Draw the learning curves: python plot.py (matplotlib)."""
+"""Draw the learning curves of the behaviour policies: python studies/behaviour_curves.py (matplotlib)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from actor import ENV_IDS
-from choose import TARGETS
+
+from behaviour_actor import ENV_IDS
+from behaviour_choice import TARGETS
 
 
 def main() -> None:
+    """Read the curves, draw one panel a task."""
     parser = argparse.ArgumentParser(description=__doc__)
-    here = Path(__file__).parent
+    here = Path(__file__).parents[1] / "results" / "behaviours"
     parser.add_argument("--curves", type=Path, default=here / "curves")
     parser.add_argument("--out", type=Path, default=here / "curves.png")
     args = parser.parse_args()

@@ -7,7 +7,6 @@ entropy coefficient, replay memory and random keys: no number of one learner dep
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +14,10 @@ import gymnasium as gym
 import jax
 import jax.numpy as jnp
 import numpy as np
-from actor import LAYERS, Actor
 from numpy.typing import NDArray
 from sbx import SAC
+
+from behaviour_actor import LAYERS, Actor
 
 BATCH, GAMMA, TAU = 256, 0.99, 0.005
 """sbx's defaults for SAC, as are Adam at 3e-4, 256x256 ReLU networks and target entropy -|A|."""
@@ -53,8 +53,7 @@ def update(learner: Learner, batch: jax.Array, obs: int, act: int) -> Learner:
     return Learner(actor, critic, entropy, key)
 
 
-@partial(jax.jit, static_argnames=("updates", "obs", "act"), donate_argnums=(0, 1))
-def learn(
+def _learn(
     learners: Learner, memory: Memory, rows: jax.Array, *, updates: int, obs: int, act: int
 ) -> tuple[Learner, Memory]:
     """Store rows (learners, n, row), then so many updates per learner on batches drawn from its own ring."""
@@ -68,13 +67,14 @@ def learn(
         key, draw = jax.random.split(learner.key)
         chosen = jax.random.randint(draw, (updates, BATCH), 0, jnp.minimum(written, capacity))
         batches = ring[chosen]  # (updates, 256, row)
-        return jax.lax.scan(lambda x, b: (update(x, b, obs, act), None), learner._replace(key=key), batches)[0]
+        learned: Learner
+        learned, _ = jax.lax.scan(lambda x, b: (update(x, b, obs, act), None), learner._replace(key=key), batches)
+        return learned
 
     return jax.vmap(one)(learners, stored), Memory(stored, written)
 
 
-@jax.jit
-def sample(actor: Any, observations: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _sample(actor: Any, observations: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Sampled actions, (learners, envs, act), for observations (learners, envs, obs); and the next key."""
     keys = jax.random.split(key, 1 + observations.shape[0])
 
@@ -84,11 +84,15 @@ def sample(actor: Any, observations: jax.Array, key: jax.Array) -> tuple[jax.Arr
     return jax.vmap(one)(actor, observations, keys[1:]), keys[0]
 
 
-@jax.jit
-def mode(actor: Any, observations: jax.Array) -> jax.Array:
+def _mode(actor: Any, observations: jax.Array) -> jax.Array:
     """The squashed mean actions, of the same shapes."""
     actions: jax.Array = jax.vmap(lambda state, s: state.apply_fn(state.params, s).mode())(actor, observations)
     return actions
+
+
+# Not as decorators: without JAX, which few installations have, these would leave the functions untyped.
+learn = jax.jit(_learn, static_argnames=("updates", "obs", "act"), donate_argnums=(0, 1))
+sample, mode = jax.jit(_sample), jax.jit(_mode)
 
 
 class Population:

@@ -1,11 +1,13 @@
-"""Train the SAC behaviour policies: python train.py --agents hopper:0 hopper:1 --out runs --seconds 500
+"""Train the SAC behaviour policies of the built-in data.
 
-Agents of one call are trained together on one accelerator (see population.py), each with its own environments in its
-own worker process. Snapshots of the actor are taken on a fixed grid of steps; a pool of processes plays each snapshot,
-stochastically and with the mean action, and writes it with its returns:
+    python studies/behaviour_training.py --agents hopper:0 hopper:1 --out runs --seconds 500
+
+Agents of one call are trained together on one accelerator (see behaviour_population.py), each with its own environments
+in its own worker process. Snapshots of the actor are taken on a fixed grid of steps; a pool of processes plays each
+snapshot, stochastically and with the mean action, and writes it with its returns:
 
     <out>/<task>-seed<k>/curve.json                       step, stochastic and deterministic return, wall seconds
-    <out>/<task>-seed<k>/snapshots/step-00005000.safetensors   float16 actor, see actor.py
+    <out>/<task>-seed<k>/snapshots/step-00005000.safetensors   float16 actor, see behaviour_actor.py
     <out>/<task>-seed<k>/latest-float32.safetensors       the newest actor unrounded, with sbx's own actions to check by
 
 Every file is written under a temporary name and renamed, so the run may be stopped at any time. With --state the whole
@@ -29,12 +31,14 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from actor import ENV_IDS, LOG_STD_RANGE, Actor, play, summary, write_actor, write_json
+
+from behaviour_actor import ENV_IDS, LOG_STD_RANGE, Actor, play, summary, write_actor, write_json
 
 PACKAGES = ("sbx-rl", "stable-baselines3", "jax", "flax", "optax", "gymnasium", "mujoco", "numpy")
 
 
 def parse() -> argparse.Namespace:
+    """What was typed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--agents", nargs="+", default=["hopper:0"], help="task:seed; the tasks of one call must have equal spaces")
@@ -105,6 +109,7 @@ class Curve:
 
 
 def main() -> None:
+    """Train until time or steps are up."""
     started = time.monotonic()
     args = parse()
     agents = [(task, int(seed)) for task, _, seed in (agent.partition(":") for agent in args.agents)]
@@ -121,7 +126,8 @@ def main() -> None:
     judges = ProcessPoolExecutor(args.judges, mp_context=context)
 
     import jax
-    from population import Population
+
+    from behaviour_population import Population
 
     capacity = min(args.steps, 1_000_000) // args.envs * args.envs
     population = Population([(ENV_IDS[task], seed) for task, seed in agents], capacity)

@@ -1,6 +1,6 @@
 """What each form costs: an update and a step, at the sizes of a task's study, all forms interleaved.
 
-python cost.py [hidden-arm | broken-halfcheetah | hopper-medium] [--device cuda] [--rounds 8] [--json FILE]
+python studies/hidden_cost.py [hidden-arm | broken-halfcheetah | hopper-medium] [--device cuda] [--json FILE]
 """
 
 import argparse
@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from forms import BROKEN, BROKEN_OPTIONS, MAIN, OBSERVED, OPTIONS, PAPERS, ROBOTS
 
+from hidden_forms import BROKEN, BROKEN_OPTIONS, MAIN, OBSERVED, OPTIONS, PAPERS, ROBOTS
 from mental_accounts.config import TrainConfig
 from mental_accounts.data.tasks import load_task
 from mental_accounts.data.windows import WindowSampler
@@ -71,15 +71,15 @@ def make(task: str, label: str, device: str) -> tuple[Callable[[], object], Call
     repeated = RepeatedUpdate(Updater(policy, config), sampler, print)
     actor = Actor(policy, ENVIRONMENTS, sample=False, precision=config.precision)
     actor.begin(40.0, 0)
-    seen, paid, over = (
+    observations, rewards, ended = (
         np.zeros((ENVIRONMENTS, data.observations.shape[1]), np.float32),
         np.ones(ENVIRONMENTS, np.float32),
         np.zeros(ENVIRONMENTS, bool),
     )
 
     def step() -> None:
-        actor.act(seen)
-        actor.record(paid, over)
+        actor.act(observations)
+        actor.record(rewards, ended)
 
     for _ in range(5):
         repeated.step()
@@ -99,6 +99,7 @@ def timed(function: Callable[[], object], times: int, device: str) -> float:
 
 
 def main() -> None:
+    """Time all forms of a task."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("task", nargs="?", default="hidden-arm", choices=SETTINGS)
     arguments.add_argument("--device", default="cpu")
@@ -117,7 +118,7 @@ def main() -> None:
             rounds[label]["step"].append(timed(step, times["step"], asked.device))
     found = {}
     for label, values in rounds.items():
-        row = {f"{what}_ms": statistics.median(values[what]) for what in values}
+        row: dict[str, Any] = {f"{what}_ms": statistics.median(values[what]) for what in values}
         for what in values:
             ratios = [one / other for one, other in zip(values[what], rounds["odt"][what], strict=True)]
             row |= {f"{what}_ratio": statistics.median(ratios), f"{what}_range": [min(ratios), max(ratios)]}

@@ -1,6 +1,6 @@
 """What does a policy's state know of the hidden cell? A linear probe, for each form of the accounts.
 
-    python probe.py FOLDER [--episodes 300] [--json FILE]
+    python studies/hidden_probe.py FOLDER [--episodes 300] [--json FILE]
 
 FOLDER is a study of hidden-arm that was run with `mental-accounts compare`; the policies of its runs are read. Each
 plays new episodes itself. (On the data one would be misled: there the last actions are a knowing learner's, and give
@@ -25,6 +25,7 @@ from mental_accounts.environments import HiddenArm
 from mental_accounts.environments.hidden_arm import cell_of
 from mental_accounts.learning.run_folder import surroundings
 from mental_accounts.policy import DecisionTransformer
+from mental_accounts.report.study_files import read_study_folder
 
 CELLS = 27
 FIRST_SEED = 500_000_000
@@ -45,22 +46,22 @@ class Seen:
 
 
 def main() -> None:
+    """Probe every policy of a study."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("folder", type=Path)
     arguments.add_argument("--episodes", type=int, default=300)
     arguments.add_argument("--json", type=Path)
     asked = arguments.parse_args()
     found: dict[str, list[dict[str, float]]] = {}
-    for run in json.loads((asked.folder / "study.json").read_text())["runs"]:
-        place = asked.folder / run["path"] / "policy"
-        if not place.exists():
+    for run in read_study_folder(asked.folder).runs:
+        if run.folder is None or not (run.folder / "policy").exists():
             continue
-        seen = play(DecisionTransformer.load(place).eval(), asked.episodes)
-        row = {"seed": run["seed"], "return": float(seen.returns.mean())}
+        seen = play(DecisionTransformer.load(run.folder / "policy").eval(), asked.episodes)
+        row = {"seed": run.entry["seed"], "return": float(seen.returns.mean())}
         for what in ("states", "balances", "window"):
             row |= {f"{what}_{key}": value for key, value in probe(getattr(seen, what), seen.cells).items()}
-        found.setdefault(run["method"], []).append(row)
-        print(run["method"], row, flush=True)
+        found.setdefault(run.entry["method"], []).append(row)
+        print(run.entry["method"], row, flush=True)
     if asked.json is not None:
         asked.json.write_text(json.dumps({"command": sys.argv, **surroundings(), "policies": found}, indent=1) + "\n")
 
@@ -97,7 +98,8 @@ def play(policy: DecisionTransformer, episodes: int) -> Seen:
         observations = np.stack([answer[0] for answer in answers])
         cells = np.array([info["cell"] for *_, info in answers])
     hook.remove()
-    return Seen(*(torch.stack(column, dim=1) for column in zip(*rows, strict=True)), torch.from_numpy(returns))
+    states, held, windows, paying = (torch.stack(column, dim=1) for column in zip(*rows, strict=True))
+    return Seen(states, held, windows, paying, torch.from_numpy(returns))
 
 
 def probe(states: Tensor, cells: Tensor) -> dict[str, float]:

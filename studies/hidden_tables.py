@@ -1,12 +1,14 @@
-"""Tables and picture of the tasks with a hidden context, from the studies in this folder; for `make results`."""
+"""Tables and picture of the tasks with a hidden context, from the studies in results/hidden; for `make results`."""
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
-from forms import (
+
+from hidden_forms import (
     BROKEN,
     BROKEN_OPTIONS,
     HEAD,
@@ -20,16 +22,16 @@ from forms import (
     TOKEN,
     with_signs,
 )
-
+from marked_pages import between
 from mental_accounts.data.tasks import find_task
 from mental_accounts.report.runs import Evidence, read_study
 from mental_accounts.report.statistics import Interval, difference_interval, holm, mean_interval, paired_p_value
 
-BEGIN, END = "<!-- tables: made by results/make_readme.py -->", "<!-- end of tables -->"
+BEGIN, END = "<!-- tables: made by studies/results_pages.py -->", "<!-- end of tables -->"
 ORACLE = 84.0
 """The mean return on hidden-arm of someone who knows what is hidden."""
 Pair = tuple[str, str, str, str]
-"""Words for a method, the method, what it is beside, and words for that."""
+"""Words for a method, the method, what it is compared with, and words for that."""
 STEPS_UP: tuple[Pair, ...] = (
     ("the paper's bias", "ewa-vq-odt", "odt", "ODT"),
     ("β learned per head", f"ewa-vq-odt:{HEAD}", "ewa-vq-odt", "the paper's bias"),
@@ -91,13 +93,15 @@ def tests(compared: Sequence[tuple[Mapping[int, float], Mapping[int, float]]]) -
 
 
 def written(found: Interval, digits: int, *, signed: bool = False) -> str:
+    """An interval as it stands in a cell; of too few seeds there is none."""
     sign = "+" if signed else ""
-    text = f"{found.estimate:{sign}.{digits}f} [{found.low:{sign}.{digits}f}, {found.high:{sign}.{digits}f}]"
-    return text.replace("-", "−")
+    estimate, low, high = (f"{value:{sign}.{digits}f}" for value in (found.estimate, found.low, found.high))
+    known = math.isfinite(found.low) and math.isfinite(found.high)
+    return f"{estimate} {f'[{low}, {high}]' if known else '(no interval)'}".replace("-", "−")
 
 
 def sampled(folder: Path, method: str) -> dict[int, float]:
-    """The return of each seed's policy with sampled actions, where sampled.py played those."""
+    """The return of each seed's policy with sampled actions, where hidden_sampled.py played those."""
     path = folder / "sampled.json"
     found = json.loads(path.read_text())["returns"].get(method, {}) if path.exists() else {}
     return {int(seed): value for seed, value in found.items()}
@@ -123,7 +127,7 @@ def table(
     *,
     tested: bool = True,
 ) -> str:
-    """A row a form: return, score, difference from the baseline, return by samples, surprise, costs beside ODT's.
+    """A row a form: return, score, difference from the baseline, sampled return, surprise, costs compared with ODT's.
 
     Columns that no row fills are left out. `tested`: with a column of tests.
     """
@@ -135,8 +139,8 @@ def table(
             "p, Holm", "sampled [95%]", "NLL", "update", "step"]  # fmt: skip
     found_returns = {method: returns(evidence, task_name, method) for method in forms}
     others = [method for method, values in found_returns.items() if values and method != baseline]
-    beside = [(found_returns[method], found_returns[baseline]) for method in others]
-    p_values = dict(zip(others, tests(beside), strict=True)) if tested else {}
+    pairs = [(found_returns[method], found_returns[baseline]) for method in others]
+    p_values = dict(zip(others, tests(pairs), strict=True)) if tested else {}
     rows = []
     for method, words in forms.items():
         values = found_returns[method]
@@ -216,7 +220,7 @@ def picture(evidence: Evidence, path: Path) -> None:
 
 
 def costs(folder: Path, task: str = "arm") -> Mapping[str, Mapping[str, float]]:
-    """What forms cost beside a study's `odt` (cost.py)."""
+    """What forms cost compared with a study's `odt` (hidden_cost.py)."""
     found: Mapping[str, Mapping[str, float]] = json.loads((folder / f"cost-{task}-h200.json").read_text())["forms"]
     return found
 
@@ -256,7 +260,7 @@ def option_tables(
     costs: Mapping[str, Mapping[str, float]],
     named: Callable[[str], str] = str,
 ) -> list[str]:
-    """Options beside the forms that they change; `named` is what the task calls a form."""
+    """Options compared with the forms that they change; `named` is what the task calls a form."""
     parts, task = [], evidence.tasks[0]
     for words, baseline, begin in (
         ("Options of the bias", f"ewa-vq-odt:{HEAD}", "β"),
@@ -310,7 +314,7 @@ def tables(folder: Path) -> str:
 
 
 def knowledge(folder: Path) -> str:
-    """What the policies' states tell of the hidden cell, by a linear probe (probe.py)."""
+    """What the policies' states tell of the hidden cell, by a linear probe (hidden_probe.py)."""
     found = json.loads((folder / "probe.json").read_text())["policies"]
     lines = [
         "| policy | seeds | its state names the right cell | bits its state tells [95%] | bits in all its balances | "
@@ -328,14 +332,6 @@ def knowledge(folder: Path) -> str:
                        f"{recent.mean():.2f}")  # fmt: skip
             lines.append(f"| {words} | {len(rows)} | {' | '.join(columns)} |")
     return "\n".join(lines)
-
-
-def between(page: str, begin: str, end: str, made: str) -> str:
-    """The page with what stands between two markers replaced."""
-    if not 0 <= page.find(begin) < page.find(end):
-        raise ValueError(f"the page needs the markers {begin} and {end}, in this order")
-    before, _, rest = page.partition(begin)
-    return f"{before}{begin}\n\n{made}\n\n{end}{rest.partition(end)[2]}"
 
 
 def page(folder: Path) -> str:

@@ -1,6 +1,6 @@
 """Whose action comes next? How well data tell which of the policies that made them acts, with balances and without.
 
-    python whose.py [--task walker2d-medium-replay] [--json FILE]
+    python studies/hidden_whose.py [--task walker2d-medium-replay] [--json FILE]
 
 Replay data are made by policies of every quality, one after the other. A network of one hidden layer is fitted on 70%
 of the trajectories to name the policy that acts, from what is known before it does: state, return-to-go and time; the
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from forms import LEDGER
 from torch import Tensor, nn
 
+from hidden_forms import LEDGER
 from mental_accounts.data.builtin import recipe_of
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import WindowSampler
@@ -37,6 +37,7 @@ UPDATES, BATCH = 2_000, 512
 
 
 def main() -> None:
+    """Measure, print, and keep what was found."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--task", default="walker2d-medium-replay")
     arguments.add_argument("--json", type=Path)
@@ -84,7 +85,8 @@ def measure(task: str) -> dict[str, Any]:
 
 def makers_of(data: Trajectories, task: str) -> Tensor:
     """The number of the policy that made each trajectory, (trajectories,): the store has them one after the other."""
-    shares = recipe_of(*task.split("-", 1)).shares
+    robot, _, kind = task.partition("-")
+    shares = recipe_of(robot, kind).shares
     ends = torch.tensor([share.weight for share in shares]).cumsum(0) * data.info["size"]
     begins = data.lengths.cumsum(0) - data.lengths
     return torch.bucketize(begins.float() + 1, ends).clamp(max=len(shares) - 1)
@@ -94,6 +96,7 @@ def told(
     store: Trajectories, makers: Tensor, policy: DecisionTransformer, windows: int
 ) -> tuple[dict[str, Tensor], Tensor]:
     """What is known before the last action of each window, (windows, size) each, and who takes it, (windows,)."""
+    assert policy.accounts is not None
     store.annotate_by(policy.accounts, policy.actions.to_unit, ledgers=True)
     longest = max(CONTEXTS)
     seen = WindowSampler(store, windows, longest, torch.Generator().manual_seed(1))()
@@ -101,6 +104,7 @@ def told(
     who = WindowSampler(store, windows, longest, torch.Generator().manual_seed(1))().rewards[:, -1].long()
     kept = seen.mask.all(dim=1) & (seen.timesteps[:, -1] >= FIRST_STEP)
     now = torch.cat([seen.observations[:, -1], seen.returns_to_go[:, -1:], seen.timesteps[:, -1:]], dim=1)
+    assert seen.ledgers is not None
     balances = seen.ledgers[:, -1]
     known = {"balances": balances}
     for steps in CONTEXTS:

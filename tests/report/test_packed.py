@@ -212,7 +212,8 @@ def test_no_more_is_unpacked_than_the_bound(kind: str, file: Path, monkeypatch: 
     part = b"0" * 2**20 if kind == "one endless line" else run * (2**20 // len(run))
     file.write_bytes(gzip.compress(header) + 1000 * gzip.compress(part))  # a gigabyte, once unpacked
     monkeypatch.setattr(packed, "LARGEST_LINE", 2**14)
-    monkeypatch.setattr(packed, "LARGEST_UNPACKED", len(header) + 2**16)
+    monkeypatch.setattr(packed, "ALWAYS_UNPACKED", 2**16)
+    monkeypatch.setattr(packed, "LARGEST_UNPACKED", 2**16)
     unpacked, read = 0, gzip.GzipFile.readline
 
     def counted(self: gzip.GzipFile, size: int | None = -1) -> bytes:
@@ -224,7 +225,11 @@ def test_no_more_is_unpacked_than_the_bound(kind: str, file: Path, monkeypatch: 
     monkeypatch.setattr(gzip.GzipFile, "readline", counted)
     with pytest.raises(UsageError, match="cannot be read: a run has more than"):
         list(read_packed(file).runs)
-    assert unpacked <= len(header) + 2**16 + 1
+    assert unpacked <= 2**16 + 1
+
+
+def test_large_files_may_unpack_to_more_but_not_to_any_size() -> None:
+    assert [packed.most_unpacked(size) for size in (0, 10**5, 10**6, 10**9)] == [2**24, 2**24, 50 * 10**6, 2**28]
 
 
 def test_a_study_beyond_the_bound_is_not_written(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ metrics line by line. Nothing is rounded or left out: reading gives back the val
 same order. Policies and checkpoints stay where they are.
 
 The same study makes the same bytes (with the same zlib). A packed file may come from a stranger: what is no such file
-is refused in one line, and no more than LARGEST_UNPACKED bytes of it are ever read.
+is refused in one line, and only so much of it is ever unpacked (`most_unpacked`).
 """
 
 import copy
@@ -25,13 +25,14 @@ from mental_accounts.report.study_files import PlannedRun, RunFiles, StudyFiles,
 PACKED_FILE = "runs.jsonl.gz"
 SUFFIX = ".jsonl.gz"
 FORMAT, VERSION = "mental-accounts study", 1
-LARGEST_LINE, LARGEST_UNPACKED = 2**24, 2**28
+LARGEST_LINE, LARGEST_UNPACKED = 2**23, 2**28
 """Bytes of a run, and of a study; an iteration has about a thousand."""
+ALWAYS_UNPACKED, LARGEST_RATIO = 2**24, 50
+"""Beyond so many bytes, a file may unpack to so many times its size: ours to five times, zeros to a thousand."""
 HEADER = {"format": "text", "version": "a whole number", "name": "text", "study": "an object", "base": "an object"}
 LINE = {"planned": "an object", "config": "an object", "run": "an object or null"}
 RUN = {"settings": "an object", "summary": "an object or null", "metrics": "a list"}
 SETTINGS = {"made": "an object", "facts": "an object or null"}
-_TOO_LARGE = f"a run has more than {LARGEST_LINE >> 20} MiB, or all of it more than {LARGEST_UNPACKED >> 20} MiB"
 
 
 def write_packed(files: StudyFiles, path: Path) -> int:
@@ -52,9 +53,10 @@ def write_packed(files: StudyFiles, path: Path) -> int:
     header = {"format": FORMAT, "version": VERSION, "name": files.name, "study": files.study, "base": base}
     lines = [header, *(_line(planned.entry, run, base) for planned, run in found)]
     texts = [(json.dumps(line, separators=(",", ":")) + "\n").encode() for line in lines]
-    if max(map(len, texts)) > LARGEST_LINE or sum(map(len, texts)) > LARGEST_UNPACKED:
-        raise UsageError(f"{path} cannot be written: {_TOO_LARGE}")
-    write_atomically(path, gzip.compress(b"".join(texts), 9, mtime=0))
+    data = gzip.compress(b"".join(texts), 9, mtime=0)
+    if max(map(len, texts)) > LARGEST_LINE or sum(map(len, texts)) > most_unpacked(len(data)):
+        raise UsageError(f"{path} cannot be written: {_too_large(len(data))}")
+    write_atomically(path, data)
     return len(runs)
 
 
@@ -150,14 +152,25 @@ def applied(base: Any, changed: Mapping[str, Any], where: str) -> Any:
     return found
 
 
+def most_unpacked(size: int) -> int:
+    """Bytes that a packed file of so many bytes may unpack to."""
+    return min(max(ALWAYS_UNPACKED, LARGEST_RATIO * size), LARGEST_UNPACKED)
+
+
+def _too_large(size: int) -> str:
+    return f"a run has more than {LARGEST_LINE / 2**20:g} MiB, or all of it more than {most_unpacked(size) >> 20} MiB"
+
+
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:
     """What each line holds, with its place for errors; at most so many bytes are unpacked, one line at a time."""
-    number, left = 0, LARGEST_UNPACKED
+    number = 0
     try:
+        size = path.stat().st_size
+        left = most_unpacked(size)
         with gzip.open(path) as file:
             while text := file.readline(min(LARGEST_LINE, left) + 1):
                 if len(text) > min(LARGEST_LINE, left):
-                    raise ValueError(f"{path} cannot be read: {_TOO_LARGE}")
+                    raise ValueError(f"{path} cannot be read: {_too_large(size)}")
                 number, left = number + 1, left - len(text)
                 yield f"{path}, line {number}", parse_json(text.decode("ascii"), f"{path}, line {number}")
     except UnicodeDecodeError:
