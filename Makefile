@@ -1,11 +1,12 @@
 # make demo: do mental accounts help? A first answer in minutes.   make test: all that must hold before a change lands.
 # make results: the results on pages, from results/.                make bench: the speed on this machine.
+# make house: who imports whom, into docs/architecture.md.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 SMALL := .venv/.installed-small
 
-.PHONY: demo test lint types unit results bench clean
+.PHONY: demo test lint types unit results house bench clean
 .DEFAULT_GOAL := test
 
 test: lint types unit
@@ -33,7 +34,10 @@ demo: $(SMALL)
 	$(BIN)/mental-accounts compare
 
 results: $(INSTALLED)
-	$(BIN)/python results/make_readme.py
+	$(BIN)/python studies/results_pages.py
+
+house: $(INSTALLED)
+	$(BIN)/python studies/house.py
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/bench_core.py

@@ -70,9 +70,8 @@ def main() -> None:
     optimizer = make_optimizer("adamw", policy.parameters(), 3e-3, 0.0, "cpu")
     losses = []
     for _ in range(UPDATES):
-        w = sampler()
-        predicted = policy(w.observations, w.actions, w.returns_to_go, w.timesteps, w.mask, w.attractions, w.codes)
-        loss = objective(predicted, policy.action_scale.to_unit(w.actions), w.mask).loss
+        window = sampler()
+        loss = objective(policy(window), policy.action_scale.to_unit(window.actions), window.mask).loss
         optimizer.zero_grad()
         loss.backward()
         clip_gradients(policy.parameters(), 0.25)

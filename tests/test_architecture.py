@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import house
 import mental_accounts
 
 SOURCE = Path(mental_accounts.__file__).parent
@@ -99,6 +100,66 @@ def test_imports_flow_one_way(file: Path) -> None:
             assert target in allowed, f"{file.name} of {room} may not import {module}"
         elif room == "accounts":
             assert module.split(".")[0] in PURE_TORCH | sys.stdlib_module_names, f"accounts may not import {module}"
+
+
+def test_the_map_of_the_house_is_up_to_date() -> None:
+    found = house.page(house.read_house(), house.PAGE.read_text())
+    assert found == house.PAGE.read_text(), "docs/architecture.md is not what the source says: run `make house`"
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    assert house.read_house().cycle == []
+
+
+@pytest.mark.parametrize(
+    ("files", "cycle"),
+    [
+        ({"a.py": "import mental_accounts.b", "b.py": "def f():\n    from mental_accounts import a"}, {"a", "b"}),
+        ({"r/__init__.py": "from mental_accounts.r.a import x", "r/a.py": "from mental_accounts.r import y"}, {"r"}),
+        ({"__init__.py": "from mental_accounts.a import x", "a.py": "import mental_accounts"}, {"mental_accounts"}),
+        (
+            {
+                "r/a.py": "import mental_accounts.s.b",
+                "r/c.py": "",
+                "s/b.py": "",
+                "s/d.py": "import mental_accounts.r.c",
+            },
+            {"r", "s"},  # no cycle of modules, but one of rooms
+        ),
+        (
+            {
+                "a.py": "from mental_accounts import b",
+                "b.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import mental_accounts.a",
+            },
+            set(),
+        ),
+    ],
+)
+def test_cycles_are_found(files: dict[str, str], cycle: set[str], tmp_path: Path) -> None:
+    for name in {"__init__.py", *files, *(f"{name.partition('/')[0]}/__init__.py" for name in files if "/" in name)}:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(files.get(name, ""))
+    found = set(house.read_house(tmp_path).cycle)
+    assert cycle <= found
+    assert bool(found) == bool(cycle)
+
+
+def test_what_a_room_exports_is_counted_for_the_module_that_has_it(tmp_path: Path) -> None:
+    files = {
+        "__init__.py": "", "r/__init__.py": "from mental_accounts.r.a import thing",
+        "r/a.py": '"""First line.\n\nMore."""', "b.py": "from mental_accounts.r import thing",
+        "c.py": "from mental_accounts.r import a\nimport mental_accounts.b",
+    }  # fmt: skip
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    found = house.read_house(tmp_path)
+    assert found.imports["b"] == {"r.a"}
+    assert house.fan_in(found.imports, "r.a") == 3
+    assert found.rooms == {"b": {"r"}, "c": {"b", "r"}, "r": set()}
+    assert house.reduced(found.rooms)["c"] == {"b"}
+    assert "| `a` | First line. | ≤ 50 | 3 | 0 |" in house.tables(found)
+    assert "    c --> b\n" in house.drawing(found)
 
 
 def test_no_two_files_share_a_name() -> None:

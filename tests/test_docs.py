@@ -1,11 +1,12 @@
 """The documentation is true: its Python examples run, and its links lead somewhere."""
 
-import importlib.util
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import results_pages
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -64,10 +65,5 @@ def headings(page: Path) -> set[str]:
 
 
 def test_results_on_pages_are_made_from_their_files() -> None:
-    spec = importlib.util.spec_from_file_location("make_readme", ROOT / "results" / "make_readme.py")
-    assert spec is not None
-    assert spec.loader is not None
-    make_readme = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(make_readme)
-    for path, text in make_readme.pages().items():
+    for path, text in results_pages.pages().items():
         assert text == path.read_text(encoding="utf-8"), f"{path.name} is not what its files say: run `make results`"

@@ -1,25 +1,35 @@
 """The scripts of our evidence: the same data from the same seed, and tables that follow from the runs that are kept."""
 
-import importlib.util
 import json
 import re
 from pathlib import Path
-from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 
+import behaviour_actor
+import behaviour_choice
+import behaviour_curves
+import behaviour_training
+import hidden_cost
+import hidden_forms
+import hidden_probe
+import hidden_sampled
+import hidden_tables
+import hidden_whose
+import learner
+import marked_pages
+import results_pages
+import small_data
+from mental_accounts.data import behaviour_worker
+from mental_accounts.report.report import write_report
+from mental_accounts.report.runs import read_study
+from mental_accounts.report.statistics import Interval
+from tests.report.made_studies import write_study
+
 NUMBER = r"-?\d+(?:\.\d+)?"
 ROOT = Path(__file__).parents[1]
-
-
-def study(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "studies" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def plain(text: str) -> str:
@@ -28,7 +38,6 @@ def plain(text: str) -> str:
 
 @pytest.mark.parametrize("name", ["pendulum", "cartpole", "mountain-car"])
 def test_scripted_data_follow_from_their_seed(name: str) -> None:
-    small_data = study("small_data")
     one, again, other = (small_data.make_data(name, seed, episodes=3) for seed in (1, 1, 2))
     assert torch.equal(one.actions, again.actions)
     assert torch.equal(one.rewards, again.rewards)
@@ -37,7 +46,6 @@ def test_scripted_data_follow_from_their_seed(name: str) -> None:
 
 
 def test_the_scripts_are_as_described() -> None:
-    small_data = study("small_data")
     pendulum = small_data.make_data("pendulum", 0)
     at_bound = float((pendulum.actions.abs() >= 2).float().mean())
     assert 0.05 < at_bound < 0.07
@@ -47,7 +55,6 @@ def test_the_scripts_are_as_described() -> None:
 
 
 def test_the_table_of_small_data_is_paired_by_data_seed() -> None:
-    small_data = study("small_data")
     runs = [
         {"task": "pendulum", "method": method, "seed": seed, "return": value + 10 * seed, "data_return": -150.0}
         for method, value in (("bc", -200.0), ("odt", -160.0))
@@ -64,9 +71,8 @@ def test_the_table_of_small_data_is_paired_by_data_seed() -> None:
 @pytest.mark.parametrize(("name", "folder"), [("learner", "learner"), ("small_data", "small-data")])
 def test_the_results_say_what_the_runs_say(name: str, folder: str) -> None:
     """Every row of the script's table stands in the README beside the runs."""
-    module = study(name)
     runs = json.loads((ROOT / "results" / folder / "runs.json").read_text())["runs"]
-    made = module.offline_table(runs) if name == "learner" else module.markdown(module.table(runs))
+    made = learner.offline_table(runs) if name == "learner" else small_data.markdown(small_data.table(runs))
     text = plain((ROOT / "results" / folder / "README.md").read_text())
     rows = plain(made).splitlines()[2:]
     assert len(rows) > 7
@@ -79,7 +85,6 @@ def test_the_results_say_what_the_runs_say(name: str, folder: str) -> None:
 
 
 def test_the_curves_of_the_learner_are_means_over_seeds() -> None:
-    learner = study("learner")
     runs = [
         {"task": "t", "form": "f", "seed": seed, "metrics": [
             {"updates": 10, learner.NLL: 1.0}, {"updates": 20, learner.NLL: 0.5, learner.RETURN: 100.0 * seed},
@@ -88,3 +93,136 @@ def test_the_curves_of_the_learner_are_means_over_seeds() -> None:
     ]  # fmt: skip
     assert learner.curve_table(runs).splitlines()[-1] == "| t | f | 20 | 150 | 0.50 |"
     assert learner.last_returns(runs, "t", "f") == {1: 100.0, 2: 200.0}
+
+
+def test_results_are_small_enough_to_clone() -> None:
+    files = [file for file in (ROOT / "results").rglob("*") if file.is_file()]
+    assert len(files) < 150
+    assert sum(file.stat().st_size for file in files) < 10e6
+    assert not [file for file in files if file.suffix == ".py"]
+
+
+@pytest.mark.parametrize("name", results_pages.STUDIES)
+def test_reports_follow_from_the_packed_runs(name: str, tmp_path: Path) -> None:
+    """To the digit; pictures are left to the version of matplotlib."""
+    write_report(read_study(ROOT / "results" / name), tmp_path)
+    for file in ("report.md", "report.json"):
+        assert (tmp_path / file).read_text() == (ROOT / "results" / name / file).read_text(), file
+
+
+def test_every_study_is_packed_whole() -> None:
+    """How many runs each of them has, and that none is left out."""
+    files = sorted((ROOT / "results").rglob("runs.jsonl.gz"))
+    found = {str(file.parent.relative_to(ROOT / "results")): read_study(file) for file in files}
+    assert {name: len(evidence.runs) for name, evidence in found.items()} == {
+        "converged": 20, "hidden/arm": 60, "hidden/bandit": 70, "hidden/bandit-options": 80, "hidden/broken": 50,
+        "hidden/broken-options": 170, "hidden/observed": 100, "hidden/observed-options": 260, "hidden/options": 150,
+        "paper": 60,
+    }  # fmt: skip
+    assert not [text for evidence in found.values() for text in evidence.warnings if "left out" in text]
+
+
+def test_a_cell_says_where_there_is_no_interval() -> None:
+    assert hidden_tables.written(Interval(1.25, -2.0, 3.0), 1, signed=True) == "+1.2 [−2.0, +3.0]"
+    assert hidden_tables.written(Interval(-1.0, float("nan"), float("nan")), 0) == "−1 (no interval)"
+
+
+def test_differences_are_of_the_seeds_that_both_have() -> None:
+    found = hidden_tables.difference({0: 1.0, 1: 2.0, 2: 9.0}, {0: 0.0, 1: 0.0, 5: 7.0})
+    assert found is not None
+    assert found.estimate == 1.5
+    assert hidden_tables.difference({0: 1.0}, {1: 1.0}) is None
+
+
+def test_only_what_stands_between_the_markers_changes() -> None:
+    page = "head\n<!-- a -->\nold\n<!-- b -->\ntail\n"
+    assert marked_pages.between(page, "<!-- a -->", "<!-- b -->", "new") == (
+        "head\n<!-- a -->\n\nnew\n\n<!-- b -->\ntail\n"
+    )
+    with pytest.raises(ValueError, match="in this order"):
+        marked_pages.between(page, "<!-- b -->", "<!-- a -->", "new")
+
+
+def test_forms_on_the_robot_have_a_code_for_each_sign() -> None:
+    assert hidden_forms.with_signs("ewa-vq-odt:beta=0") == f"ewa-vq-odt:{hidden_forms.SIGNS},beta=0"
+    coarse = "ewa-vq-odt:codebook=hierarchical,num_codes=None"
+    assert hidden_forms.with_signs(coarse) == coarse
+    assert all("odt" in setting.forms for setting in hidden_cost.SETTINGS.values())
+
+
+def test_a_probe_finds_what_a_vector_tells_and_no_more() -> None:
+    rng = torch.Generator().manual_seed(0)
+    cells = torch.randint(hidden_probe.CELLS, (200, 20), generator=rng)
+    known = torch.nn.functional.one_hot(cells, hidden_probe.CELLS).float()
+    told = hidden_probe.probe(known, cells)
+    assert told["accuracy"] == 1.0
+    assert told["bits"] == pytest.approx(np.log2(hidden_probe.CELLS), abs=0.05)
+    noise = hidden_probe.probe(torch.randn(200, 20, 8, generator=rng), cells)
+    assert noise["accuracy"] < 0.1
+    assert noise["bits"] < 0.05
+
+
+def test_who_acts_is_answered_where_it_can_be_known() -> None:
+    torch.manual_seed(0)
+    who = torch.arange(600) % 3
+    seen = torch.nn.functional.one_hot(who, 3).float() + 0.1 * torch.randn(600, 3)
+    answers = hidden_whose.answered(seen[:400], who[:400], seen[400:], 3)
+    assert bool((answers.argmax(1) == who[400:]).all())
+
+
+def test_no_trained_policy_no_sampled_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_study(tmp_path, lambda *_: 1.0, seeds=1)
+    monkeypatch.setattr("sys.argv", ["hidden_sampled.py", str(tmp_path)])
+    hidden_sampled.main()
+    assert not (tmp_path / "sampled.json").exists()
+
+
+def test_a_shipped_actor_acts_as_the_package_has_it_act() -> None:
+    file = behaviour_choice.SHIPPED / "hopper" / "medium.safetensors"
+    actor = behaviour_actor.read_actor(file)
+    policy = behaviour_worker.Actor.read(str(file), behaviour_actor.LOG_STD_RANGE)
+    for seed in range(5):
+        observation = np.random.default_rng(seed).standard_normal(11)
+        ours = actor.act(observation[None], np.random.default_rng(seed))[0]
+        assert ours == pytest.approx(policy.act(observation, np.random.default_rng(seed)), abs=1e-6)
+
+
+def test_an_actor_is_written_rounded_and_read_back(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    tensors = {
+        f"{layer}.{kind}": rng.standard_normal((4, 4) if kind == "weight" else 4).astype(np.float32)
+        for layer in behaviour_actor.LAYERS
+        for kind in ("weight", "bias")
+    }
+    actor = behaviour_actor.Actor(tensors, {"step": 3})
+    behaviour_actor.write_actor(tmp_path / "a.safetensors", actor)
+    found = behaviour_actor.read_actor(tmp_path / "a.safetensors")
+    assert found.metadata == {"step": 3}
+    for name, values in actor.rounded().tensors.items():
+        assert np.array_equal(found.tensors[name], values)
+    seen = rng.standard_normal((3, 4)).astype(np.float32)
+    assert behaviour_choice.mode_in_tf32(found, seen) == pytest.approx(found.act(seen), abs=1e-2)
+
+
+def test_the_ladder_has_the_shares_of_training() -> None:
+    assert behaviour_choice.shares([100, 200], warmup=20) == [0.1, 0.65, 0.25]
+    rungs = [
+        {"returns": {"mean": 0.0, "std": 0.0}, "weight": 0.5, "length": 10.0},
+        {"returns": {"mean": 100.0, "std": 0.0}, "weight": 0.5, "length": 30.0},
+    ]
+    assert behaviour_choice.mixture(rungs)["mean"] == 25.0  # three short episodes for each long one
+
+
+def test_snapshots_are_dense_first() -> None:
+    step, grid = 0, []
+    while step < 600_000:
+        step = behaviour_training.next_snapshot(step, 5_000)
+        grid.append(step)
+    assert grid[:3] == [5_000, 10_000, 15_000]
+    assert np.diff(grid)[[0, 25, -1]].tolist() == [5_000, 10_000, 50_000]
+
+
+def test_the_curves_are_drawn_from_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["behaviour_curves.py", "--out", str(tmp_path / "curves.png")])
+    behaviour_curves.main()
+    assert (tmp_path / "curves.png").stat().st_size > 50_000

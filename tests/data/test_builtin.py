@@ -28,7 +28,7 @@ def write_actor(path: Path, obs: int, act: int, seed: int, width: int = 8) -> No
 
 
 def behaviours(folder: Path, env_id: str = "Pendulum-v1", obs: int = 3, act: int = 1, met: bool = True) -> Path:
-    """A manifest as results/behaviours/choose.py writes it, with tiny random actors."""
+    """A manifest as studies/behaviour_choice.py writes it, with tiny random actors."""
     for i, name in enumerate(("medium", "expert", "replay-01")):
         write_actor(folder / "robot" / f"{name}.safetensors", obs, act, seed=i)
     sha256 = hashlib.sha256((folder / "robot" / "medium.safetensors").read_bytes()).hexdigest()

@@ -1,6 +1,7 @@
 """Every format that we read from strangers: a good file of it, how it is damaged, and the command that reads it."""
 
 import contextlib
+import gzip
 import pickle
 import random
 import shutil
@@ -16,7 +17,9 @@ from mental_accounts.data.tasks import imported_path
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.policy import DecisionTransformer
+from mental_accounts.report.packed import write_packed
 from mental_accounts.report.runs import read_study
+from mental_accounts.report.study_files import read_study_folder
 from tests.data.slow_windows import episodes
 from tests.data.writers import d4rl_arrays, pickled_paths, write_hdf5, write_pickle
 from tests.fuzz.mutations import mutated_bytes, mutated_json
@@ -105,6 +108,22 @@ def _read_study(folder: Path) -> None:
         read_study(folder / "study")
 
 
+def _packed(folder: Path) -> str:
+    _study("study.json")(folder)
+    write_packed(read_study_folder(folder / "study"), folder / "study.jsonl.gz")
+    return "study.jsonl.gz"
+
+
+def _mutated_inside(good: bytes, rng: random.Random) -> bytes:
+    """Damage to the lines that are packed: the checksum of a stranger's file is right, too."""
+    return gzip.compress(mutated_json(gzip.decompress(good), rng), 1)
+
+
+def _read_packed(folder: Path) -> None:
+    with contextlib.suppress(*BAD_INPUT):
+        read_study(folder / "study.jsonl.gz")
+
+
 def imported(file: str) -> Callable[[Path], list[str]]:
     return lambda folder: ["data", "import", str(folder / file), "--name", "mutant"]
 
@@ -136,6 +155,8 @@ FORMATS = {
     "study.json": Format(_study("study.json"), mutated_json, _read_study),
     "metrics of a study": Format(_study("runs/*/*/*/metrics.jsonl"), mutated_json, _read_study),
     "summary of a study": Format(_study("runs/*/*/*/summary.json"), mutated_json, _read_study),
+    "packed study": Format(_packed, mutated_bytes, _read_packed),
+    "packed study, inside": Format(_packed, _mutated_inside, _read_packed),
     "checkpoint, tensors": Format(_run("checkpoint/*/*.safetensors", finished=False), mutated_bytes, resumed),
 }
 

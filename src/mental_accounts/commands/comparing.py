@@ -20,11 +20,13 @@ from mental_accounts.presets import PRESETS, PresetName
 from mental_accounts.report.analysis import analyse
 from mental_accounts.report.figures import check_matplotlib, paper_figure, save
 from mental_accounts.report.inspected import inspect_evidence
+from mental_accounts.report.packed import write_packed
 from mental_accounts.report.paper import beside_the_paper, paper_table_for
 from mental_accounts.report.report import Report, write_report
-from mental_accounts.report.runs import Evidence, read_runs, read_study
+from mental_accounts.report.runs import Evidence, is_study, read_runs, read_study
+from mental_accounts.report.study_files import read_study_folder
 from mental_accounts.study.local import LocalLauncher, default_workers
-from mental_accounts.study.plan import STUDY_FILE, Arm, Study, parse_changes, with_changes
+from mental_accounts.study.plan import Arm, Study, parse_changes, with_changes
 from mental_accounts.study.study_view import StudyView
 
 FAILED_RUNS = 3
@@ -151,25 +153,32 @@ class Reproduce:
 
 @dataclass(frozen=True)
 class ReportCommand:
-    """Write the report of a comparison again, or one of any runs."""
+    """Write the report of a comparison again, or one of any runs; or pack a comparison into one file."""
 
     folders: tyro.conf.Positional[tuple[Path, ...]]
-    """The folder of a comparison; or folders of runs, which are grouped by task and method."""
+    """The folder of a comparison, or its packed file; or folders of runs, which are grouped by task and method."""
     out: Path | None = None
     """Where to; None: into the comparison's folder, or the current one."""
+    pack: Path | None = None
+    """Instead of a report, write the comparison as one small file, NAME.jsonl.gz, that `report` reads as well."""
 
     def execute(self) -> int:
         """Read and write."""
-        check_matplotlib()
         if not self.folders:
             raise UsageError("give the folder of a comparison, or folders of runs")
-        missing = next((folder for folder in self.folders if not folder.is_dir()), None)
+        missing = next((folder for folder in self.folders if not folder.exists()), None)
         if missing is not None:
             raise UsageError(f"{missing} does not exist; give the folder of a comparison, or folders of runs")
-        if (self.folders[0] / STUDY_FILE).exists():
-            if len(self.folders) > 1:
-                raise UsageError("give one comparison at a time, or folders of runs")
-            evidence, out = read_study(self.folders[0]), self.out or self.folders[0]
+        if any(map(is_study, self.folders)) and len(self.folders) > 1:
+            raise UsageError("give one comparison at a time, or folders of runs")
+        [first, *_] = self.folders
+        if self.pack is not None:
+            runs = write_packed(read_study_folder(first), self.pack)
+            print(f"packed: {runs} runs in {self.pack}, {self.pack.stat().st_size / 1e6:.2f} MB")
+            return 0
+        check_matplotlib()
+        if is_study(first):
+            evidence, out = read_study(first), self.out or (first.parent if first.is_file() else first)
         else:
             evidence, out = read_runs(self.folders), self.out or Path()
         out.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from mental_accounts.files import slug, write_atomically
 from mental_accounts.inspect.inspect_page import film_recording, to_page
 from mental_accounts.inspect.recording import record
 from mental_accounts.learning.evaluation import read_subject
-from mental_accounts.report.runs import Evidence, Run
+from mental_accounts.report.runs import Evidence
 
 PICTURES = 60
 
@@ -27,7 +27,7 @@ def inspect_evidence(evidence: Evidence, folder: Path, say: Callable[[str], None
     """Inspect one episode of the first seed of every method and task, into `folder`/inspect.
 
     A page of the same run is kept, and so is one whose run left its policy elsewhere. A run that cannot be played here
-    is a warning, not a failure.
+    is a warning, not a failure; a packed one has no policy to play.
     """
     links: dict[str, str] = {}
     warnings: list[str] = []
@@ -37,10 +37,13 @@ def inspect_evidence(evidence: Evidence, folder: Path, say: Callable[[str], None
             if not runs:
                 continue
             page = folder / "inspect" / f"{slug(task)}-{slug(method)}-seed-{runs[0].seed}.html"
+            place = runs[0].path
+            if place is None and not page.is_file():
+                continue
             try:
-                if not _is_there(page, runs[0].path):
+                if place is not None and not _is_there(page, place):
                     say(f"inspecting an episode: {task} {method}")
-                    _inspect(runs[0], page)
+                    _inspect(place, runs[0].seed, page)
             except Exception as error:  # whatever is wrong with one run, the report is worth having
                 why = " ".join(str(error).split()) or repr(error)
                 warnings.append(f"{task} {method}: no episode could be inspected ({why})")
@@ -59,7 +62,7 @@ def _mark(run: Path) -> str:
     return f"<!-- run {hashlib.sha256(content).hexdigest()} -->"
 
 
-def _inspect(run: Run, page: Path) -> None:
-    recording = record(read_subject(run.path, None, None), episodes=1, seed=run.seed)
-    films = film_recording(recording, run.seed, PICTURES)
-    write_atomically(page, f"{to_page(recording, films)}\n{_mark(run.path)}\n".encode())
+def _inspect(run: Path, seed: int, page: Path) -> None:
+    recording = record(read_subject(run, None, None), episodes=1, seed=seed)
+    films = film_recording(recording, seed, PICTURES)
+    write_atomically(page, f"{to_page(recording, films)}\n{_mark(run)}\n".encode())

@@ -1,9 +1,10 @@
-"""Finished runs, read from their folders. What is missing, half-written or of other settings is named and left out."""
+"""Finished runs, from their folders or a packed file; what cannot be compared is left out and named."""
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from numpy.typing import NDArray
 from mental_accounts.config import TrainConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.fields import check_fields
-from mental_accounts.files import read_json
-from mental_accounts.learning.run_folder import RunFolder
+from mental_accounts.report.packed import PACKED_FILE, read_packed
+from mental_accounts.report.study_files import STUDY_FILE, RunFiles, StudyFiles, read_run_files, read_study_folder
 
 Array = NDArray[np.float64]
 SEVEN = (
@@ -30,9 +31,7 @@ SEVEN = (
 LOWER_IS_BETTER = {"evaluation/return_std_gm", "evaluation/length_std_gm"}
 RETURN = "evaluation/return_mean_gm"
 
-# What is read of the files of a comparison and its runs, and of which kind it has to be.
-STUDY = {"runs": "a list", "tasks": "a list of texts", "methods": "a list of texts"}
-PLANNED = {"task": "text", "method": "text", "seed": "a whole number", "path": "text", "config": "an object"}
+# What is read of the files of a run, and of which kind it has to be.
 CONFIG = {"task": "text or null", "env_id": "text or null", "method": "text", "seed": "a whole number"}
 MADE_BY = {
     "command": "a list of texts or null",
@@ -57,7 +56,8 @@ class Run:
     method: str
     """The label of the method, with its changes."""
     seed: int
-    path: Path
+    path: Path | None
+    """Its folder; None in a packed file."""
     config: Mapping[str, Any]
     lines: Sequence[Mapping[str, Any]]
     """metrics.jsonl."""
@@ -93,41 +93,39 @@ class Evidence:
         return [(run, theirs[run.seed]) for run in self.of(task, one) if run.seed in theirs]
 
 
-def read_study(folder: Path) -> Evidence:
-    """The runs of a comparison, as its study.json names them."""
-    path = folder / "study.json"
-    if not path.exists():
-        raise UsageError(f"{folder} holds no comparison: study.json is missing")
-    try:
-        study = check_fields(read_json(path), STUDY, str(path))
-        check_fields({"command": None, **study}, {"command": "a list of texts or null"}, str(path))
-        for number, item in enumerate(study["runs"]):
-            check_fields(item, PLANNED, f"{path}, run {number}")
-            for name, known in (("task", study["tasks"]), ("method", study["methods"])):
-                if item[name] not in known:
-                    raise ValueError(f"{path} cannot be read: {name}s does not list {item[name]!r} of run {number}")
-    except (ValueError, OSError) as error:
-        raise UsageError(str(error)) from error
-    wanted = [
-        (item["task"], item["method"], item["seed"], folder / item["path"], item["config"]) for item in study["runs"]
-    ]
-    tasks, methods = tuple(study["tasks"]), tuple(study["methods"])
+def is_study(place: Path) -> bool:
+    """Whether this is a comparison: a folder with study.json or a packed file in it, or a packed file itself."""
+    return place.is_file() or any((place / name).exists() for name in (STUDY_FILE, PACKED_FILE))
+
+
+def read_study(place: Path) -> Evidence:
+    """The runs of a comparison, from its folder or its packed file."""
+    if place.is_file():
+        return _evidence(read_packed(place))
+    if not (place / STUDY_FILE).exists() and (place / PACKED_FILE).exists():
+        return _evidence(read_packed(place / PACKED_FILE))
+    return _evidence(read_study_folder(place))
+
+
+def _evidence(files: StudyFiles) -> Evidence:
+    tasks, methods = tuple(files.study["tasks"]), tuple(files.study["methods"])
     runs: list[Run] = []
     warnings: list[str] = []
-    for task, method, seed, place, config in wanted:
+    for planned in files.runs:
+        task, method, seed = (planned.entry[name] for name in ("task", "method", "seed"))
         name = f"{task} {method} seed {seed}"
-        run = _read_run(place, task, method, name, warnings)
+        run = _read_run(planned.read, planned.folder, task, method, name, warnings)
         if run is None:
             continue
-        different = _differences(run.config, _completed(config, TrainConfig().to_dict()))
+        different = _differences(run.config, _completed(planned.entry["config"], TrainConfig().to_dict()))
         if different:
             warnings.append(f"{name}: left out, it was made with other settings ({', '.join(different)})")
             continue
         runs.append(run)
     warnings += _without_partner(tasks, methods, runs) + _made_differently(runs)
     made_by = dict(runs[0].made_by) if runs else {}
-    made_by["command"] = study.get("command")
-    return Evidence(folder.name, tasks, methods, tuple(runs), tuple(warnings), made_by)
+    made_by["command"] = files.study.get("command")
+    return Evidence(files.name, tasks, methods, tuple(runs), tuple(warnings), made_by)
 
 
 def _without_partner(tasks: Sequence[str], methods: Sequence[str], runs: Sequence[Run]) -> list[str]:
@@ -177,7 +175,7 @@ def read_runs(folders: Sequence[Path]) -> Evidence:
     runs: list[Run] = []
     warnings: list[str] = []
     for folder in folders:
-        run = _read_run(folder, None, None, str(folder), warnings)
+        run = _read_run(partial(read_run_files, folder), folder, None, None, str(folder), warnings)
         if run is not None:
             runs.append(run)
     kept: list[Run] = []
@@ -208,9 +206,13 @@ def read_runs(folders: Sequence[Path]) -> Evidence:
     return Evidence("runs", tasks, tuple(ordered), tuple(kept), tuple(warnings), kept[0].made_by)
 
 
-def _read_run(folder: Path, task: str | None, method: str | None, name: str, warnings: list[str]) -> Run | None:
+def _read_run(
+    read: Callable[[], RunFiles], folder: Path | None, task: str | None, method: str | None, name: str,
+    warnings: list[str],
+) -> Run | None:  # fmt: skip
     try:
-        record = check_fields(read_json(folder / "config.json"), {"config": "an object"}, "config.json")
+        files = read()
+        record = check_fields(files.made, {"config": "an object"}, "config.json")
         check_fields(dict.fromkeys(MADE_BY) | record, MADE_BY, "config.json")
         if not {"task", "method", "seed"} <= record["config"].keys():
             raise ValueError("config.json does not say which task, method and seed")
@@ -218,13 +220,12 @@ def _read_run(folder: Path, task: str | None, method: str | None, name: str, war
         check_fields(config, CONFIG, "config.json, config")
         if not (config["task"] or config["env_id"]):
             raise ValueError("config.json names neither a task nor an env_id")
-        if not RunFolder(folder).is_finished:
-            so_far = len(RunFolder(folder).read_metrics())
-            warnings.append(f"{name}: left out, it is not finished ({so_far} iterations so far)")
+        lines = files.metrics
+        if files.summary is None:
+            warnings.append(f"{name}: left out, it is not finished ({len(lines)} iterations so far)")
             return None
-        summary = check_fields(read_json(folder / "summary.json"), SUMMARY, "summary.json")
+        summary = check_fields(files.summary, SUMMARY, "summary.json")
         check_fields(summary["data"], {"return_mean": "a finite number"}, "summary.json, data")
-        lines = RunFolder(folder).read_metrics()
         if len(lines) != summary["iterations"]:
             raise ValueError(f"metrics.jsonl has {len(lines)} lines, not {summary['iterations']}")
         if not any(RETURN in line for line in lines):
@@ -238,12 +239,12 @@ def _read_run(folder: Path, task: str | None, method: str | None, name: str, war
         return Run(subject, method or config["method"], config["seed"], folder, config, lines, summary, made_by)
     except FileNotFoundError:
         warnings.append(f"{name}: left out, it is missing")
-    except (OSError, ValueError, UsageError) as error:
+    except (OSError, ValueError) as error:
         warnings.append(f"{name}: left out, it cannot be read ({error})")
     return None
 
 
-def _check_line(line: dict[str, Any], where: str) -> None:
+def _check_line(line: Mapping[str, Any], where: str) -> None:
     """Refuse what is no number among what a report is made of."""
     check_fields(line, LINE, where)
     read = {name: "a finite number" for name in (*SEVEN, "time/training") if name in line}

@@ -1,0 +1,9 @@
+"""Pages that are partly made by a script: what stands between two markers is."""
+
+
+def between(page: str, begin: str, end: str, made: str) -> str:
+    """The page with what stands between two markers replaced."""
+    if not 0 <= page.find(begin) < page.find(end):
+        raise ValueError(f"the page needs the markers {begin} and {end}, in this order")
+    before, _, rest = page.partition(begin)
+    return f"{before}{begin}\n\n{made}\n\n{end}{rest.partition(end)[2]}"

@@ -1,0 +1,90 @@
+"""The results on README.md, docs/hidden.md and results/hidden, from the packed studies in results/: `make results`.
+
+Reads results/paper and results/converged as `mental-accounts report` does, writes their reports anew, and puts tables
+with intervals between the markers of the pages. A test holds the pages to what this makes.
+"""
+
+from pathlib import Path
+
+import hidden_tables
+from marked_pages import between
+from mental_accounts.report.analysis import Analysis, analyse
+from mental_accounts.report.paper import paper_table_for
+from mental_accounts.report.report import write_report
+from mental_accounts.report.runs import Evidence, read_study
+
+ROOT = Path(__file__).parents[1]
+HIDDEN = ROOT / "results" / "hidden"
+BEGIN, END = "<!-- results: made by studies/results_pages.py -->", "<!-- end of results -->"
+HIDDEN_BEGIN, HIDDEN_END = "<!-- hidden: made by studies/results_pages.py -->", "<!-- end of hidden -->"
+OPTIONS_BEGIN, OPTIONS_END = "<!-- options: made by studies/results_pages.py -->", "<!-- end of options -->"
+PROBE_BEGIN, PROBE_END = "<!-- probe: made by studies/results_pages.py -->", "<!-- end of probe -->"
+STUDIES = ("paper", "converged")
+WORDS = {
+    "paper": "The paper's schedule (preset `paper`)",
+    "converged": "A longer budget (preset `converged`)",
+}
+
+
+def section(name: str, evidence: Evidence, analysis: Analysis) -> str:
+    """One study as a sentence and a table."""
+    hardware = evidence.made_by.get("hardware") or {}
+    seeds = max(len(score.seeds) for part in analysis.tasks for score in part.scores)
+    lines = [
+        f"**{WORDS[name]}**, built-in data, {seeds} {'seed' if seeds == 1 else 'seeds'}, {hardware.get('gpu', 'CPU')} "
+        f"([report](results/{name}/report.md)):",
+        "",
+        "| task | method | last return [95%] | score | against odt [95%] | verdict |"
+        + (" paper's Δ | our Δ |" if name == "paper" else ""),
+        "|---|---|---:|---:|---:|---|" + ("---:|---:|" if name == "paper" else ""),
+    ]
+    for part in analysis.tasks:
+        against = {found.method: found for found in part.comparisons}
+        for score in part.scores:
+            found = against.get(score.method)
+            normalised = "–" if score.normalised is None else f"{score.normalised.estimate:.1f}"
+            row = f"| {part.task} | {score.method} | {hidden_tables.written(score.last_mean, 0)} | {normalised} |"
+            if found is None:
+                row += " | baseline |" + (" | |" if name == "paper" else "")
+            else:
+                row += f" {hidden_tables.written(found.last, 0, signed=True)} | {found.verdict} |"
+                table = paper_table_for(part.task)
+                if name == "paper" and table is not None:
+                    metric = found.rows[0]
+                    row += f" {table.rows[metric.name][2]:+.1f}% | {metric.change_percent:+.1f}% |".replace("-", "−")
+            lines.append(row)
+    return "\n".join(lines)
+
+
+def results() -> str:
+    """All of the section."""
+    parts = []
+    for name in STUDIES:
+        evidence = read_study(ROOT / "results" / name)
+        parts.append(section(name, evidence, analyse(evidence)))
+    return "\n\n".join(parts)
+
+
+def pages() -> dict[Path, str]:
+    """The pages that hold results, made anew."""
+    readme, hidden = ROOT / "README.md", ROOT / "docs" / "hidden.md"
+    front = between(readme.read_text(), BEGIN, END, results())
+    guide = between(hidden.read_text(), OPTIONS_BEGIN, OPTIONS_END, hidden_tables.options_summary(HIDDEN))
+    return {
+        readme: between(front, HIDDEN_BEGIN, HIDDEN_END, hidden_tables.main_table(HIDDEN)),
+        hidden: between(guide, PROBE_BEGIN, PROBE_END, hidden_tables.knowledge(HIDDEN)),
+        HIDDEN / "README.md": hidden_tables.page(HIDDEN),
+    }
+
+
+def main() -> None:
+    """Write the reports, the picture and the pages anew."""
+    for name in STUDIES:
+        write_report(read_study(ROOT / "results" / name), ROOT / "results" / name)
+    hidden_tables.picture(hidden_tables.on_the_arm(HIDDEN), HIDDEN / "returns.png")
+    for path, text in pages().items():
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
