@@ -102,7 +102,9 @@ def told(
     seen = WindowSampler(store, windows, longest, torch.Generator().manual_seed(1))()
     store.rewards.copy_(torch.repeat_interleave(makers, store.lengths))  # drawn once more, windows tell their makers
     again = WindowSampler(store, windows, longest, torch.Generator().manual_seed(1))()
-    assert again.rewards is not None and seen.mask is not None and seen.balances is not None
+    assert again.rewards is not None
+    assert seen.mask is not None
+    assert seen.balances is not None
     who = again.rewards[:, -1].long()
     kept = seen.mask.all(dim=1) & (seen.timesteps[:, -1] >= FIRST_STEP)
     now = torch.cat([seen.observations[:, -1], seen.returns_to_go[:, -1:], seen.timesteps[:, -1:]], dim=1)

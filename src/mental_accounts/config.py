@@ -7,11 +7,15 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Self
 
 from mental_accounts.accounts.codebooks import BOX_CODEBOOKS, CODEBOOKS
+from mental_accounts.accounts.rewards import RewardKind
 from mental_accounts.checks import check_count, check_number, check_positive
 from mental_accounts.fields import check_choice, config_from_dict, settle_types, shown
 
 Method = Literal["bc", "dt", "odt", "ewa-vq-odt"]
 Likelihood = Literal["clipped", "squashed"]
+AccountScope = Literal["trajectory", "window"]
+OptimizerName = Literal["lamb", "adamw"]
+Precision = Literal["auto", "float32", "bf16"]
 MOST = 2**53
 """Whole numbers beyond it are no floats any more."""
 
@@ -88,13 +92,13 @@ class AccountsConfig:
     """δ: the weight of the reward of the action taken (ewa); of foregone payoffs (canonical)."""
     rho: float = 0.05
     """ρ: the share of experience forgotten at each step (canonical)."""
-    reward_transform: Literal["raw", "centred", "standardised"] = "standardised"
+    reward_transform: RewardKind = "standardised"
     """How rewards become payoffs, by the offline data's mean and standard deviation. The paper ran raw rewards."""
     reward_clip: float | None = 1.0
     """R: payoffs are clipped to ±R, so that no balance exceeds δR/φ. None: no clip (the paper)."""
     credit: Literal["reward", "advantage"] = "reward"
     """What is posted: the reward, or what it is more than a baseline, learned on the data, expects in that state."""
-    account_scope: Literal["trajectory", "window"] = "trajectory"
+    account_scope: AccountScope = "trajectory"
     """trajectory: balances last the whole episode. window: of the last context_length steps alone, at zero before them
     (the authors' code)."""
     window_steps: int | None = None
@@ -317,7 +321,7 @@ class TrainConfig:
     model: ModelConfig = field(default_factory=ModelConfig)
     """The network."""
 
-    optimizer: Literal["lamb", "adamw"] = "lamb"
+    optimizer: OptimizerName = "lamb"
     """LAMB (as ODT's code) or AdamW (the paper says Adam)."""
     lr: float = 1e-4
     """Learning rate after warm-up."""
@@ -364,7 +368,7 @@ class TrainConfig:
 
     device: str = "auto"
     """auto: a GPU where there is one."""
-    precision: Literal["auto", "float32", "bf16"] = "auto"
+    precision: Precision = "auto"
     """auto: bf16 where the device has instructions for it."""
     compile: bool | None = None
     """Fuse the kernels of an update with torch.compile; None: on a GPU, for runs of at least 20,000 updates."""

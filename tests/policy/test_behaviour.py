@@ -53,7 +53,7 @@ def traced(policy: DecisionTransformer, window: dict[str, torch.Tensor], rewards
 @pytest.mark.parametrize("action", [BOX, DISCRETE])
 def test_causality_through_tokens_and_accounts(accounts: dict[str, object], action: object) -> None:
     if not allowed(accounts, action):
-        return
+        pytest.skip("discrete actions have no soft routing")
     policy = make_policy(tiny(accounts, action=action))
     window, rewards = make_window(policy, B=3, K=6), torch.randn(3, 6)
     base = traced(policy, window, rewards)

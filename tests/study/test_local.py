@@ -13,6 +13,7 @@ from rich.console import Console
 
 from mental_accounts.config import TrainConfig
 from mental_accounts.learning.run_folder import RunFolder
+from mental_accounts.study import local
 from mental_accounts.study.local import LocalLauncher, default_workers
 from mental_accounts.study.plan import Arm, Job, Study
 from mental_accounts.study.study_view import StudyView
@@ -41,7 +42,17 @@ def test_runs_finish_and_a_failing_one_stops_nobody(aim: TrainConfig, tmp_path: 
     assert [job.is_finished for job in study.jobs] == [True, False, True, True]
     assert f"FAILED: {broken.name}" in shown
     assert "finished 3/4" in shown
-    assert default_workers(study.jobs) >= 1
+
+
+def test_as_many_runs_at_a_time_as_cores_memory_and_jobs_allow(
+    aim: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = study_of(aim, tmp_path).jobs
+    assert len(jobs) == 4
+    for cores, runs_of_memory, expected in ((8, 100, 4), (3, 100, 3), (8, 2, 2), (8, 0, 1)):
+        monkeypatch.setattr(local, "usable_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(local, "available_memory", lambda runs=runs_of_memory: runs * local.CPU_RUN_BYTES)
+        assert default_workers(jobs) == expected
 
 
 def test_parallel_runs_equal_runs_by_themselves(aim: TrainConfig, tmp_path: Path) -> None:

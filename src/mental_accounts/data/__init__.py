@@ -1,5 +1,6 @@
 """Where trajectories come from: sources -> one store of flat tensors -> windows."""
 
+from mental_accounts.config import AccountScope
 from mental_accounts.data.annotation import Annotation
 from mental_accounts.data.d4rl import read_d4rl
 from mental_accounts.data.description import Statistics
@@ -8,7 +9,7 @@ from mental_accounts.data.minari import read_minari
 from mental_accounts.data.pickles import read_pickle
 from mental_accounts.data.tasks import TASKS, Task, find_task, load_task, normalised_score
 from mental_accounts.data.trajectories import Trajectories, Trajectory
-from mental_accounts.data.windows import AccountScope, WindowSampler
+from mental_accounts.data.windows import WindowSampler
 from mental_accounts.errors import DataError
 
 __all__ = [

@@ -1,17 +1,14 @@
-"""Numbers that describe trajectories: returns, lengths, the spread of states, and what was still to come."""
+"""Numbers that describe trajectories: returns and lengths, and returns-to-go."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass
 
 import torch
 from torch import Tensor
 
-ROWS = 2**17
-"""Rows converted to float64 at a time: bounds the memory."""
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Statistics:
-    """As ODT has them: population standard deviations; states are standardised by `state_mean` and `state_std`."""
+    """Of whole trajectories, with population standard deviations as ODT has them."""
 
     steps: int
     trajectories: int
@@ -20,33 +17,22 @@ class Statistics:
     return_min: float
     return_max: float
     length_mean: float
-    state_mean: Tensor = field(repr=False)  # (obs,) float32
-    state_std: Tensor = field(repr=False)  # (obs,) float32; 1e-6 is added, so that constant states divide by no zero
 
     def summary(self) -> dict[str, float]:
-        """The plain numbers among them."""
-        return {item.name: getattr(self, item.name) for item in fields(self) if not item.name.startswith("state")}
+        """By name."""
+        return asdict(self)
 
 
-def statistics_of(observations: Tensor, returns: Tensor) -> Statistics:
-    """observations: (N, obs), returns: (trajectories,)."""
-    N, obs = observations.shape
-    total, square = torch.zeros(2, obs, dtype=torch.float64)
-    for part in observations.split(ROWS):
-        total += part.double().sum(0).cpu()
-    mean = total / N
-    for part in observations.split(ROWS):
-        square += (part.double() - mean.to(part.device)).square_().sum(0).cpu()
+def statistics_of(steps: int, returns: Tensor) -> Statistics:
+    """Of so many steps in trajectories with these returns (trajectories,)."""
     return Statistics(
-        steps=N,
+        steps=steps,
         trajectories=len(returns),
         return_mean=float(returns.mean()),
         return_std=float(returns.std(correction=0)),
         return_min=float(returns.min()),
         return_max=float(returns.max()),
-        length_mean=N / len(returns),
-        state_mean=mean.float(),
-        state_std=((square / N).sqrt() + 1e-6).float(),
+        length_mean=steps / len(returns),
     )
 
 

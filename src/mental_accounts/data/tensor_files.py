@@ -34,15 +34,11 @@ FACTS: dict[str, dict[str, type]] = {
 
 
 def cache_folder() -> Path:
-    """Where data are kept: $MENTAL_ACCOUNTS_CACHE, or mental-accounts in the platform's folder for caches."""
+    """Where data are kept: $MENTAL_ACCOUNTS_CACHE, or mental-accounts in the user's folder for caches."""
     chosen = os.environ.get("MENTAL_ACCOUNTS_CACHE")
     if chosen:
         return Path(chosen).expanduser()
-    if os.name == "nt":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "mental-accounts"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mental-accounts"
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:

@@ -248,7 +248,7 @@ class Trajectories:
     def statistics(self) -> Statistics:
         """Counts, returns, and the mean and standard deviation of states over steps."""
         self._refuse_empty("statistics")
-        return statistics_of(self.observations, self.returns)
+        return statistics_of(self.steps, self.returns)
 
     # What changes it.
 

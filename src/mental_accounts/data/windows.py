@@ -5,18 +5,17 @@ forward, padded on the left. That is the same as a uniform first step among all 
 """
 
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import get_args
 
 import torch
 from torch import Tensor
 
 from mental_accounts.accounts import Entry
+from mental_accounts.config import AccountScope
 from mental_accounts.data.annotation import SNAPSHOT_STEPS, Annotation
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import DataError
 from mental_accounts.policy.window import Window
-
-AccountScope = Literal["trajectory", "window"]
 
 
 class WindowSampler:

@@ -5,13 +5,13 @@ CUDA graph and replayed.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 import torch
 from torch import Tensor
 from torch.optim import AdamW, Optimizer
 
-OptimizerName = Literal["lamb", "adamw"]
+from mental_accounts.config import OptimizerName
 
 
 class Lamb(Optimizer):

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mental_accounts.config import Precision
 from mental_accounts.policy.decision_transformer import DecisionTransformer
-from mental_accounts.policy.half_precision import Precision, autocast
+from mental_accounts.policy.half_precision import autocast
 
 WARM_UPS = 2
 

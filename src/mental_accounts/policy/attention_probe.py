@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mental_accounts.accounts import attention_drift, range_drift_bound
 from mental_accounts.policy.decision_transformer import DecisionTransformer
-from mental_accounts.policy.long_attention import HIDDEN, is_by_column
+from mental_accounts.policy.long_attention import PADDED_BIAS, is_by_column
 from mental_accounts.policy.transformer import Attention
 from mental_accounts.policy.window import Window
 
@@ -45,7 +45,7 @@ def attention_of(policy: DecisionTransformer, window: Window) -> list[LayerAtten
         k = module.key_value(tokens)[..., :hidden].view(B, -1, module.heads, d).transpose(1, 2)
         if is_by_column(mask, rows):
             causal = torch.ones(rows, rows, dtype=torch.bool, device=mask.device).tril()
-            mask = torch.where(causal & (mask > HIDDEN / 2), mask, -math.inf)
+            mask = torch.where(causal & (mask > PADDED_BIAS / 2), mask, -math.inf)
         hidden_from = mask == -math.inf
         logits = (q @ k.transpose(-1, -2) / math.sqrt(d)).float().masked_fill(hidden_from, -math.inf)
         layers.append(LayerAttention(logits, mask.masked_fill(hidden_from, 0.0)))

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-Precision = Literal["auto", "float32", "bf16"]
+from mental_accounts.config import Precision
 
 
 def autocast(device: torch.device | str, precision: Precision = "auto") -> torch.autocast:

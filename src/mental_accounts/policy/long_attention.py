@@ -15,7 +15,7 @@ from mental_accounts.accounts.bias import TOKENS_PER_STEP
 
 FROM = 768
 """Tokens beyond which this is used: with 900 an update gains where β is learned, and loses nothing elsewhere."""
-HIDDEN = -1e4
+PADDED_BIAS = -1e4
 """The bias of padded columns."""
 MORE = 8
 """Dimensions added to a head: flash attention wants a multiple of 8."""
@@ -33,7 +33,7 @@ def column_mask(bias: Tensor | None, mask: Tensor | None, tokens: Tensor) -> Ten
     if mask is None:
         return columns
     there = mask.repeat_interleave(TOKENS_PER_STEP, dim=1)[:, None, None, :-1]  # (B, 1, 1, S)
-    return torch.where(there, columns, HIDDEN)
+    return torch.where(there, columns, PADDED_BIAS)
 
 
 def is_by_column(mask: Tensor, rows: int) -> bool:
