@@ -1,6 +1,6 @@
 """What the learner reaches on built-in data: version 0.1, tokens that keep their size, and two likelihoods.
 
-    python studies/learner.py results/learner/runs.json     # the tables and the curves of the runs that were kept
+    python studies/learner.py results/learner/runs.json --picture results/learner/curves.png
 
 A run of it, on a GPU: `mental-accounts train` with the arguments that stand beside each run, for example
 
@@ -63,12 +63,43 @@ def curve_table(runs: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
+    """The curves: offline by updates (mean over seeds, and each seed), online by iteration (each seed)."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 6), layout="constrained")
+    for row, (form, place, label) in enumerate(
+        (("clipped likelihood, longer", "updates", "updates"), ("preset odt", "iteration", "online iterations"))
+    ):
+        for column, task in enumerate(("hopper-medium", "walker2d-medium-replay")):
+            axes = figure.add_subplot(2, 2, 2 * row + column + 1)
+            curves = [
+                [(line[place], line[RETURN]) for line in run["metrics"] if RETURN in line]
+                for run in runs
+                if (run["task"], run["form"]) == (task, form)
+            ]
+            for curve in curves:
+                axes.plot(*zip(*curve, strict=True), color="#4a6fa5", linewidth=0.9, alpha=0.6)
+            shared = list(zip(*curves, strict=False))
+            mean = [float(np.mean([value for _, value in points])) for points in shared]
+            axes.plot([points[0][0] for points in shared], mean, color="#1b2a41", linewidth=2)
+            axes.set_title(f"{task}, {'offline' if row == 0 else 'preset odt'}", fontsize=10)
+            axes.set_xlabel(label)
+            axes.set_ylabel("mean return, mean action")
+            axes.set_ylim(bottom=min(0, *mean))
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
-    """Print the tables."""
+    """Print the tables, and draw the curves where a picture is asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path)
-    runs = json.loads(parser.parse_args().runs.read_text())["runs"]
+    parser.add_argument("--picture", type=Path)
+    given = parser.parse_args()
+    runs = json.loads(given.runs.read_text())["runs"]
     print("\n\n".join((offline_table(runs), curve_table(runs))))
+    if given.picture is not None:
+        draw(runs, given.picture)
 
 
 if __name__ == "__main__":

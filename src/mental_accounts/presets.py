@@ -37,8 +37,8 @@ PRESETS: dict[PresetName, TrainConfig] = {
     "converged": TrainConfig(
         lr=1e-3,
         warmup_updates=500,
-        batch_size=128,
-        pretrain_iterations=8,
+        batch_size=256,
+        pretrain_iterations=12,
         updates_per_pretrain_iteration=1_000,
         pretrain_eval_every=2,
         online_iterations=10,
@@ -69,5 +69,5 @@ PRESETS: dict[PresetName, TrainConfig] = {
     ),
 }
 """Starting points. quick: small, the first command's. paper: the paper's quick-run protocol. odt: ODT's full protocol.
-converged: a longer budget and a higher learning rate than paper's. hidden: for tasks with a hidden context,
+converged: offline until returns level off on the paper's tasks. hidden: for tasks with a hidden context,
 offline; the policy reads its ledger, and there is no bias (docs/hidden.md says why)."""
