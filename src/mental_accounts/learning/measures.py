@@ -1,5 +1,7 @@
 """Numbers about a policy: evaluation, and what its accounts do. docs/metrics.md defines each of them."""
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -11,8 +13,8 @@ from mental_accounts.policy import DecisionTransformer, Window
 from mental_accounts.policy.attention_probe import attention_of
 
 
-def evaluation_measures(episodes: list[Episode], task: Task | None) -> dict[str, float]:
-    """The paper's evaluation metrics, under the names of the ODT code (_gm: with the mean action)."""
+def evaluation_measures(episodes: list[Episode], task: Task | None) -> dict[str, Any]:
+    """The paper's evaluation metrics, under the names of the ODT code (_gm: with the mean action); and each return."""
     returns = np.array([episode.total for episode in episodes])
     lengths = np.array([len(episode) for episode in episodes], dtype=np.float64)
     measures = {
@@ -21,6 +23,7 @@ def evaluation_measures(episodes: list[Episode], task: Task | None) -> dict[str,
         "evaluation/return_vs_samples": float(returns.mean()),
         "evaluation/length_mean_gm": float(lengths.mean()),
         "evaluation/length_std_gm": float(lengths.std()),
+        "evaluation/returns": returns.tolist(),
     }
     if task is not None and task.expert_return is not None:
         measures["evaluation/normalised_score"] = float(normalised_score(task, returns.mean()))

@@ -11,7 +11,7 @@ import numpy as np
 
 from mental_accounts.errors import UsageError
 from mental_accounts.report.analysis import Scores, interpolated
-from mental_accounts.report.runs import Evidence
+from mental_accounts.report.runs import METRIC_NAMES, Evidence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -22,11 +22,11 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8
 INK = "#010203"
 """Stands for the colour of the page's text until the SVG is written."""
 PAPER_FIGURE = (
-    ("evaluation/return_mean_gm", "updates", "Return Mean Gm"),
-    ("evaluation/length_mean_gm", "updates", "Length Mean Gm"),
-    ("evaluation/return_vs_samples", "env_steps", "Return vs Samples"),
+    ("evaluation/return_mean_gm", "updates"),
+    ("evaluation/length_mean_gm", "updates"),
+    ("evaluation/return_vs_samples", "env_steps"),
 )
-"""The three curves of the paper's figure: metric, axis, title."""
+"""The three curves of the paper's figure: metric, axis."""
 
 
 def check_matplotlib() -> None:
@@ -42,8 +42,9 @@ def paper_figure(evidence: Evidence, tasks: Sequence[str] | None = None) -> "Fig
     rows = [task for task in tasks or evidence.tasks if any(run.task == task for run in evidence.runs)]
     figure, axes = _grid(len(rows), len(PAPER_FIGURE))
     for row, task in zip(axes, rows, strict=True):
-        for place, (metric, against, title) in zip(row, PAPER_FIGURE, strict=True):
+        for place, (metric, against) in zip(row, PAPER_FIGURE, strict=True):
             draw_curves(place, evidence, task, metric, against)
+            title = METRIC_NAMES[metric].capitalize()
             place.set_title(f"{title}\n{as_words(task)}" if len(rows) > 1 else title, fontsize=9)
     _legend(figure, axes[0][0])
     return figure

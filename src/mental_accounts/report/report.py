@@ -16,7 +16,7 @@ from mental_accounts.report.analysis import Analysis, Comparison, Scores, TaskAn
 from mental_accounts.report.figures import as_svg, paper_figure, save, seed_figure
 from mental_accounts.report.page import Block, Code, Heading, Link, Picture, Table, Text, to_html, to_markdown
 from mental_accounts.report.paper import paper_table_for
-from mental_accounts.report.runs import LOWER_IS_BETTER, Evidence, Run
+from mental_accounts.report.runs import LOWER_IS_BETTER, METRIC_NAMES, Evidence, Run
 from mental_accounts.report.statistics import Interval
 
 FEW_SEEDS = 5
@@ -188,7 +188,7 @@ def _paper_table(task: str, comparison: Comparison, name: str) -> Table:
         )
         rows.append(
             [
-                f"{row.name} {wanted}",
+                f"{METRIC_NAMES[row.name]} ({row.name}) {wanted}",
                 f"{row.value:.1f}",
                 f"{row.baseline:.1f}",
                 _percent(row.change_percent),

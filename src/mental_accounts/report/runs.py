@@ -18,16 +18,18 @@ from mental_accounts.report.packed import PACKED_FILE, read_packed
 from mental_accounts.report.study_files import STUDY_FILE, RunFiles, StudyFiles, read_run_files, read_study_folder
 
 Array = NDArray[np.float64]
-SEVEN = (
-    "evaluation/return_mean_gm",
-    "evaluation/return_std_gm",
-    "evaluation/return_vs_samples",
-    "evaluation/length_mean_gm",
-    "evaluation/length_std_gm",
-    "aug_traj/return",
-    "aug_traj/length",
-)
-"""The paper's metrics, in the order of its tables."""
+METRIC_NAMES = {
+    "evaluation/return_mean_gm": "mean return, mean action",
+    "evaluation/return_std_gm": "standard deviation of the return, mean action",
+    "evaluation/return_vs_samples": "mean return by environment steps",
+    "evaluation/length_mean_gm": "mean episode length, mean action",
+    "evaluation/length_std_gm": "standard deviation of the length, mean action",
+    "aug_traj/return": "return while exploring",
+    "aug_traj/length": "episode length while exploring",
+}
+"""The paper's metrics, by the key under which a run logs them, with names for people."""
+SEVEN = tuple(METRIC_NAMES)
+"""In the order of the paper's tables."""
 LOWER_IS_BETTER = {"evaluation/return_std_gm", "evaluation/length_std_gm"}
 RETURN = "evaluation/return_mean_gm"
 
