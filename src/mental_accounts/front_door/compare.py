@@ -197,6 +197,9 @@ def report_on(evidence: Evidence, folder: Path, say: Say, outcome: Outcome | Non
         inspected = inspect_evidence(evidence, folder, say)
         found = replace(evidence, warnings=(*evidence.warnings, *inspected.warnings))
         written: Report = write_report(found, folder, inspected.links)
+    elif came.problems:
+        told = "; ".join(f"{name}: {problem}" for name, problem in came.problems.items())
+        raise UsageError(f"there is no finished run to report on; {told}")
     else:
         written = write_report(evidence, folder)  # says what is missing
     return ComparisonResult(folder, written.headlines, written.html, evidence, came.problems, came.warnings)

@@ -65,9 +65,11 @@ def read_subject(
         if facts["expert_return"] is not None:
             scale = facts["random_return"], facts["expert_return"]
     if env_id is None and env is None:
-        raise UsageError(f"{path} does not say which environment the policy is for; give --env-id")
+        raise UsageError(f"{path} does not say which environment the policy is for; give --env-id (in Python: env=)")
     if target_return is None:
-        raise UsageError(f"{path} does not say which return to ask for; give --target-return")
+        raise UsageError(
+            f"{path} does not say which return to ask for; give --target-return (in Python: target_return=)"
+        )
     policy = DecisionTransformer.load(saved, choose_device(device))
     return subject_of(policy, env or EnvironmentSource(str(env_id)), target_return, scale)
 

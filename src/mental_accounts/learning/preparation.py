@@ -129,7 +129,9 @@ def prepare(
     elif env_id is not None:
         source = EnvironmentSource(env_id)
     else:
-        raise UsageError(f"the data of {config.task} do not say which environment they belong to; give --env-id")
+        raise UsageError(
+            f"the data of {config.task} do not say which environment they belong to; give --env-id (in Python: env=)"
+        )
     example = source()
     state_dim, action = state_dim_of(example.observation_space), action_spec_of(example.action_space)
     longest = longest_episode(example)
