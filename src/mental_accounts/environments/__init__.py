@@ -20,9 +20,9 @@ def register() -> None:
     for name, entry, steps in (
         ("HiddenArm-v0", "hidden_arm:HiddenArm", 200),
         ("DriftingBandit-v0", "bandit:DriftingBandit", 200),
-        ("BrokenHopper-v0", "weak_actuator:broken_hopper", 1000),
-        ("BrokenWalker2d-v0", "weak_actuator:broken_walker2d", 1000),
-        ("BrokenHalfCheetah-v0", "weak_actuator:broken_halfcheetah", 1000),
+        ("BrokenHopper-v0", "broken_actuator:broken_hopper", 1000),
+        ("BrokenWalker2d-v0", "broken_actuator:broken_walker2d", 1000),
+        ("BrokenHalfCheetah-v0", "broken_actuator:broken_halfcheetah", 1000),
     ):
         if name not in gymnasium.registry:
             gymnasium.register(name, entry_point=f"{HERE}.{entry}", max_episode_steps=steps)

@@ -91,6 +91,7 @@ class Trainer:
                 return DecisionTransformer.load(self.folder.path / "policy", self.device)
             if self.folder.is_run:
                 self.folder.check_config(self.config)
+            self.folder.read_metrics()  # a log that cannot be read is refused before anything is loaded
             self._begun = time.monotonic()
             self._emit(StageBegan("loading"))
             self._note(f"loading {self.config.task or self.config.env_id}")

@@ -65,7 +65,7 @@ class StudyView:
     def warnings(self) -> tuple[RunWarning, ...]:
         """What the runs warned of so far; the same words of several runs once."""
         with self._lock:
-            return tuple(RunWarning(text, tuple(runs)) for text, runs in self._warned.items())
+            return tuple(RunWarning(text, tuple(sorted(runs))) for text, runs in self._warned.items())
 
     def say(self, text: str) -> None:
         """A line that stays."""
