@@ -103,9 +103,10 @@ def test_events_tell_what_the_folder_says(aim: TrainConfig, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("kind", "number"), EVENTS)
-def test_a_stopped_run_goes_on_with_the_same_numbers(aim: TrainConfig, kind: type, number: int, tmp_path: Path) -> None:
+def test_a_stopped_run_goes_on_with_the_same_numbers(
+    aim: TrainConfig, whole: Path, kind: type, number: int, tmp_path: Path
+) -> None:
     config = replace(aim, checkpoint_seconds=0.0 if kind is CheckpointWritten else 1e9)
-    start(config, tmp_path / "whole").run()
     with pytest.raises(StoppedRunError, match=f"stopped by callback At at {kind.__name__}"):
         start(config, tmp_path / "cut", At(kind, number)).run()
     assert not RunFolder(tmp_path / "cut").is_finished
