@@ -110,7 +110,9 @@ def test_another_process_resumes_by_passing_the_class_again() -> None:
     same(ma.Run("cut"), whole)
 
 
-@pytest.mark.parametrize("env", [ENV_ID, Aim, lambda: Aim(), gymnasium.make(ENV_ID).spec], ids=str)  # noqa: PLW0108
+@pytest.mark.parametrize(
+    "env", [ENV_ID, Aim, lambda: Aim(fault=""), gymnasium.make(ENV_ID).spec], ids=["id", "class", "function", "spec"]
+)
 def test_every_kind_of_environment_trains_the_same(env: Any) -> None:
     run = ma.train(env, run="one", env_workers=1, **SMALL)
     same(run, ma.train(ENV_ID, run="two", **SMALL))
