@@ -3,7 +3,7 @@
     python examples/own_environment.py
 
 The policy starts from episodes of random actions and learns online, with accounts for kinds of heating. As a command,
-with the environment in a module of yours: `mental-accounts train --task None --env-id my_module:Room-v0`.
+with the environment in a module of yours: `mental-accounts train --task None --env-id my_module:Room`.
 """
 
 import tempfile
@@ -12,9 +12,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from mental_accounts.config import ModelConfig, TrainConfig
-from mental_accounts.learning.run_folder import RunFolder
-from mental_accounts.learning.trainer import Trainer
+import mental_accounts as ma
 
 STEPS = 20
 
@@ -51,12 +49,11 @@ def random_return(episodes: int = 50) -> float:
 
 
 def main() -> None:
-    gymnasium.register("Room-v0", entry_point=Room)
-    config = TrainConfig(
-        task=None,
-        env_id="Room-v0",
+    run = ma.train(
+        env=Room,
+        run=f"{tempfile.mkdtemp()}/room",
         method="ewa-vq-odt",
-        model=ModelConfig(hidden=32, layers=2, heads=1, context_length=5),
+        model={"hidden": 32, "layers": 2, "heads": 1, "context_length": 5, "dropout": 0.1},
         random_episodes=200,
         replay_size=100,
         online_iterations=8,
@@ -65,18 +62,14 @@ def main() -> None:
         eval_every=8,
         target_return=18.0,
         exploration_return=20.0,
-        optimizer="adamw",
         lr=1e-3,
         warmup_updates=20,
         batch_size=32,
         initial_lambda=0.01,
         device="cpu",
     )
-    folder = RunFolder(tempfile.mkdtemp())
-    folder.write_config(config, ["examples/own_environment.py"])
-    Trainer(config, folder).run()
-    learned = folder.read_metrics()[-1]["evaluation/return_mean_gm"]
-    print(f"return {learned:.1f} of {STEPS}; of random actions {random_return():.1f}; run: {folder.path}")
+    learned = run.returns[-1]
+    print(f"return {learned:.1f} of {STEPS}; of random actions {random_return():.1f}; run: {run.folder}")
     assert learned > random_return() + 5
 
 

@@ -1,6 +1,7 @@
 """The rules of the house: who may import whom, and which names are public."""
 
 import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ FOLDERS = ("src", "tests", "studies", "benchmarks", "examples")
 BASE = {"checks", "errors", "extras", "fields", "files", "machine", "module_paths", "old_configs", "standardising"}
 SHARED = BASE | {"accounts", "config", "spaces"}
 LEARNING = SHARED | {"presets", "policy", "data"}
+RUNS = LEARNING | {"changes", "learning"}
 ALLOWED = {
     "checks": set(),
     "errors": set(),
@@ -30,18 +32,20 @@ ALLOWED = {
     "standardising": set(),
     "accounts": {"checks", "standardising"},
     "config": {"accounts", "checks", "fields"},
+    "changes": {"config", "errors"},
     "presets": {"config"},
     "spaces": {"accounts", "checks", "config"},
     "policy": SHARED,
     "environments": set(),
     "data": SHARED | {"environments", "policy"},
     "learning": LEARNING,
-    "study": LEARNING | {"learning"},
+    "study": RUNS,
     "inspect": LEARNING | {"learning"},
     "report": LEARNING | {"learning", "inspect"},
     "integrations": SHARED,
     "export": SHARED | {"policy"},
-    "commands": LEARNING | {"learning", "study", "inspect", "report", "export"},
+    "front_door": RUNS | {"study", "inspect", "report"},
+    "commands": LEARNING | {"learning", "study", "inspect", "report", "export", "front_door"},
     "cli": LEARNING | {"learning", "commands"},
 }
 PURE_TORCH = {"torch", "numpy", "scipy"}  # all that accounts may import beside the standard library
@@ -63,6 +67,30 @@ PUBLIC = {
     "ProductCodebook",
     "RewardTransform",
     "__version__",
+    "CallbackError",
+    "CheckpointWritten",
+    "Evaluation",
+    "EvaluationEnded",
+    "Event",
+    "ExplorationEnded",
+    "IterationEnded",
+    "Message",
+    "ModelConfig",
+    "Run",
+    "RunBegan",
+    "RunEnded",
+    "STOP",
+    "StageBegan",
+    "StepDone",
+    "TrainConfig",
+    "Trajectories",
+    "UpdateDone",
+    "UsageError",
+    "compare",
+    "evaluate",
+    "load_task",
+    "resume",
+    "train",
     "attention_drift",
     "column_bias",
     "drift_bound",
@@ -175,9 +203,29 @@ def test_the_public_names() -> None:
     assert all(hasattr(mental_accounts, name) for name in PUBLIC)
 
 
+def test_public_names_come_from_where_type_checkers_see_them() -> None:
+    """The imports under TYPE_CHECKING and the table of lazy ones agree."""
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    declared = {alias.name: node.module for node in block.body for alias in node.names}
+    assert set(declared) == PUBLIC - {"__version__"}
+    for name, module in declared.items():
+        assert getattr(mental_accounts, name) is getattr(importlib.import_module(module), name), name
+    assert set(dir(mental_accounts)) >= PUBLIC
+    with pytest.raises(AttributeError, match="has no attribute 'trian'"):
+        mental_accounts.trian  # noqa: B018
+
+
+def test_processes_that_step_environments_do_not_wait_for_torch() -> None:
+    code = "import sys, runpy; runpy.run_path(sys.argv[1], run_name='worker'); print('torch' in sys.modules)"
+    worker = SOURCE / "learning" / "stepping.py"
+    done = subprocess.run([sys.executable, "-P", "-c", code, worker], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
 def test_importing_is_light_and_silent() -> None:
     for module, heavy in (
-        ("mental_accounts", ("scipy.cluster", "gymnasium", "matplotlib")),
+        ("mental_accounts", ("torch", "numpy", "scipy", "scipy.cluster", "gymnasium", "matplotlib")),
         ("mental_accounts.cli", ("scipy.cluster", "scipy.stats", "matplotlib")),
     ):
         code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"

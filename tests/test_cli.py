@@ -138,8 +138,9 @@ def test_wrong_usage_is_exit_code_2(arguments: list[str], capsys: Captured) -> N
 
 
 def test_version(capsys: Captured) -> None:
-    assert main(["version"]) == 0
-    assert capsys.readouterr().out == f"mental-accounts {mental_accounts.__version__}\n"
+    for asked in ("version", "--version"):
+        assert main([asked]) == 0
+        assert capsys.readouterr().out == f"mental-accounts {mental_accounts.__version__}\n"
 
 
 def test_as_a_module() -> None:

@@ -7,7 +7,10 @@ import pytest
 
 from mental_accounts.cli import main
 from mental_accounts.commands import comparing
+from mental_accounts.front_door import compare as front_door_compare
+from mental_accounts.study.launch import Outcome, Running
 from mental_accounts.study.plan import Study
+from mental_accounts.study.study_view import RunWarning
 from tests.report.made_studies import write_study
 
 Captured = pytest.CaptureFixture[str]
@@ -63,12 +66,12 @@ def test_reproduce_prints_the_tables_and_draws_the_figure(
     """Everything but the training, which other tests do."""
     asked: list[Study] = []
 
-    def run_study(study: Study, running: comparing.Running) -> dict[str, str]:
+    def run_study(study: Study, running: Running, *_: object) -> Outcome:
         asked.append(study)
         write_study(study.folder, by_seed, tasks=study.tasks, methods=tuple(arm.label for arm in study.arms), seeds=3)
-        return {"some run": "broke"}
+        return Outcome({"some run": "broke"}, (RunWarning("it is slow", ("one run", "another")),))
 
-    monkeypatch.setattr(comparing, "run_study", run_study)
+    monkeypatch.setattr(front_door_compare, "run_study", run_study)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path / "cache"))
     out = tmp_path / "paper"
@@ -82,6 +85,7 @@ def test_reproduce_prints_the_tables_and_draws_the_figure(
     assert re.search(r"evaluation/return_mean_gm .*167\.1 .*82\.4 .*\+102\.9%", shown)
     assert re.search(r"aug_traj/length .*357\.5 .*376\.8 .*-5\.1%", shown)
     assert "1 runs failed and are left out: some run: broke" in shown
+    assert "warning: 2 runs, first one run: it is slow" in shown
     for kind in ("png", "svg", "pdf"):
         assert (out / f"figure.{kind}").is_file()
 
@@ -92,12 +96,12 @@ def test_downloaded_d4rl_data_are_preferred(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "d4rl" / "hopper_medium-v2.hdf5").write_bytes(b"there")
     asked: list[Study] = []
 
-    def run_study(study: Study, running: comparing.Running) -> dict[str, str]:
+    def run_study(study: Study, running: Running, *_: object) -> Outcome:
         asked.append(study)
         write_study(study.folder, by_seed, tasks=study.tasks, seeds=2)
-        return {}
+        return Outcome()
 
-    monkeypatch.setattr(comparing, "run_study", run_study)
+    monkeypatch.setattr(front_door_compare, "run_study", run_study)
     assert main(["reproduce", "--out", str(tmp_path / "out")]) == 0
     assert asked[0].tasks == ("d4rl/hopper-medium-v2", "walker2d-medium-replay")
     text = (tmp_path / "out" / "report.md").read_text()

@@ -17,6 +17,7 @@ from mental_accounts.commands.training import starting_point
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.learning import parallel_envs
 from mental_accounts.learning.evaluation import play_subject, read_subject
+from mental_accounts.learning.events import Event, StageBegan, StepDone
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.run_view import SilentView
 from tests.learning.conftest import aim_data
@@ -62,12 +63,13 @@ def test_evaluate_tells_how_far_it_is_and_what_it_does_without(
 
 class CountingView(SilentView):
     total = advanced = 0
+    follows_steps = True
 
-    def stage(self, text: str, total: int, done: int = 0) -> None:
-        self.total = total
-
-    def advance(self) -> None:
-        self.advanced += 1
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StageBegan):
+            assert event.stage == "playing"
+            self.total = event.total
+        self.advanced += isinstance(event, StepDone)
 
 
 def test_train_evaluate_and_a_second_run_from_its_config(tmp_path: Path, capsys: Captured) -> None:

@@ -28,7 +28,8 @@ def python_blocks(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if python_blocks(page)], ids=name_of)
-def test_examples_run(page: Path) -> None:
+def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # runs are written here
     namespace: dict[str, Any] = {"__name__": "example"}
     for block in python_blocks(page):
         exec(compile(block, str(page), "exec"), namespace)

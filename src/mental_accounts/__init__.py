@@ -1,7 +1,15 @@
 """Mental accounts for transformer policies (EWA-VQ-ODT).
 
 A transformer policy keeps an account of each kind of action (how it paid off lately) and lets the balances tilt its
-attention. The whole data flow, one call a line:
+attention. The front door:
+
+    run = ma.train(env=MyEnv, callbacks=[stop_early])       # or data="hopper-medium", a file, ma.Trajectories
+    run.returns, run.policy, run.folder                     # what came of it
+    ma.evaluate(run, episodes=20).return_mean
+    ma.resume(run.folder)                                   # exactly where it was
+    ma.compare("hopper-medium", seeds=5).headlines
+
+The whole data flow of the accounts, one call a line:
 
     book = ma.GridCodebook(dim=3, bins=3)                   # 27 kinds of action
     codes = book.route(actions)                             # action -> code
@@ -13,51 +21,129 @@ attention. The whole data flow, one call a line:
     bias = ma.column_bias(A[:, -20:], beta=0.05)            # (B, 1, 1, 3K), added to the attention logits
 """
 
-from mental_accounts.accounts import (
-    EWA,
-    BiasScale,
-    CanonicalEWA,
-    CanonicalLedger,
-    DiscreteCodebook,
-    GridCodebook,
-    HierarchicalCodebook,
-    KMeansCodebook,
-    Ledger,
-    ProductCodebook,
-    RewardTransform,
-    attention_drift,
-    column_bias,
-    drift_bound,
-    now_bias,
-    paper_drift_bound,
-    range_drift_bound,
-)
-from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig
-from mental_accounts.policy import DecisionTransformer
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mental_accounts.accounts import (
+        EWA,
+        BiasScale,
+        CanonicalEWA,
+        CanonicalLedger,
+        DiscreteCodebook,
+        GridCodebook,
+        HierarchicalCodebook,
+        KMeansCodebook,
+        Ledger,
+        ProductCodebook,
+        RewardTransform,
+        attention_drift,
+        column_bias,
+        drift_bound,
+        now_bias,
+        paper_drift_bound,
+        range_drift_bound,
+    )
+    from mental_accounts.config import AccountsConfig, ActionSpec, ModelConfig, PolicyConfig, TrainConfig
+    from mental_accounts.data.tasks import load_task
+    from mental_accounts.data.trajectories import Trajectories
+    from mental_accounts.errors import CallbackError, UsageError
+    from mental_accounts.front_door.compare import compare
+    from mental_accounts.front_door.evaluate import Evaluation, evaluate
+    from mental_accounts.front_door.run import Run
+    from mental_accounts.front_door.train import resume, train
+    from mental_accounts.learning.callbacks import STOP
+    from mental_accounts.learning.events import (
+        CheckpointWritten,
+        EvaluationEnded,
+        Event,
+        ExplorationEnded,
+        IterationEnded,
+        Message,
+        RunBegan,
+        RunEnded,
+        StageBegan,
+        StepDone,
+        UpdateDone,
+    )
+    from mental_accounts.policy import DecisionTransformer
 
 __version__ = "0.2.0.dev0"
 
 __all__ = [
     "EWA",
+    "STOP",
     "AccountsConfig",
     "ActionSpec",
     "BiasScale",
+    "CallbackError",
     "CanonicalEWA",
     "CanonicalLedger",
+    "CheckpointWritten",
     "DecisionTransformer",
     "DiscreteCodebook",
+    "Evaluation",
+    "EvaluationEnded",
+    "Event",
+    "ExplorationEnded",
     "GridCodebook",
     "HierarchicalCodebook",
+    "IterationEnded",
     "KMeansCodebook",
     "Ledger",
+    "Message",
+    "ModelConfig",
     "PolicyConfig",
     "ProductCodebook",
     "RewardTransform",
+    "Run",
+    "RunBegan",
+    "RunEnded",
+    "StageBegan",
+    "StepDone",
+    "TrainConfig",
+    "Trajectories",
+    "UpdateDone",
+    "UsageError",
     "__version__",
     "attention_drift",
     "column_bias",
+    "compare",
     "drift_bound",
+    "evaluate",
+    "load_task",
     "now_bias",
     "paper_drift_bound",
     "range_drift_bound",
+    "resume",
+    "train",
 ]
+
+_HOMES = {
+    "AccountsConfig ActionSpec ModelConfig PolicyConfig TrainConfig": "config",
+    "CallbackError UsageError": "errors",
+    "DecisionTransformer": "policy",
+    "STOP": "learning.callbacks",
+    "CheckpointWritten EvaluationEnded Event ExplorationEnded IterationEnded Message RunBegan RunEnded StageBegan "
+    "StepDone UpdateDone": "learning.events",
+    "Evaluation evaluate": "front_door.evaluate",
+    "Run": "front_door.run",
+    "Trajectories": "data.trajectories",
+    "compare": "front_door.compare",
+    "load_task": "data.tasks",
+    "resume train": "front_door.train",
+}
+"""Names -> the modules that have them; all others are of `accounts`."""
+
+
+def __getattr__(name: str) -> Any:
+    """Imported when first asked for: training brings in Gymnasium, comparing matplotlib, and most need neither."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = next((module for names, module in _HOMES.items() if name in names.split()), "accounts")
+    globals()[name] = found = getattr(importlib.import_module(f"{__name__}.{home}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

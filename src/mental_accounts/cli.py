@@ -26,7 +26,7 @@ FAILED = (BrokenEnvironmentError, DivergenceError)
 
 @dataclass(frozen=True)
 class Version:
-    """The version of this package."""
+    """The version of this package; `--version` says it too."""
 
     def execute(self) -> int:
         """Print it."""
@@ -56,6 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     find_own_modules()
     try:
+        if given == ["--version"]:
+            return Version().execute()
         check_given(given)
         # The defaults of `train` are those of the preset (or config.json) that was named.
         train = Annotated[Train, tyro.conf.subcommand("train", default=starting_point(given))]

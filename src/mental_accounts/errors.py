@@ -33,3 +33,11 @@ class InterruptedRunError(RuntimeError):
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")
         self.signal_number = signal_number
+
+
+class StoppedRunError(RuntimeError):
+    """The run was stopped by a callback, after a checkpoint."""
+
+
+class CallbackError(RuntimeError):
+    """A callback raised; the run wrote a checkpoint first, where it had begun."""

@@ -37,6 +37,11 @@ def aim_data(trajectories: int = 60, noise: float = 0.7, seed: int = 0) -> Traje
 @pytest.fixture
 def aim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
     """A small run on data of the tiny task, which lie in a cache of their own."""
+    return make_aim(tmp_path, monkeypatch)
+
+
+def make_aim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TrainConfig:
+    """As the fixture, for fixtures that live longer."""
     monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path / "cache"))
     aim_data().save(imported_path("aim"))
     return TrainConfig(

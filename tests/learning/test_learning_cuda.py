@@ -10,6 +10,7 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.errors import InterruptedRunError
 from mental_accounts.learning.capture import RepeatedUpdate
+from mental_accounts.learning.events import Event, Message
 from mental_accounts.learning.preparation import prepare
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.trainer import Trainer
@@ -122,11 +123,10 @@ def test_a_resumed_run_is_captured_again(aim: TrainConfig, optimizer: str, tmp_p
     trainer._iterate = stop_after_three
     with pytest.raises(InterruptedRunError):
         trainer.run()
-    trainer = Trainer(config, folder)
-    said: list[str] = []
-    trainer.view.say = said.append
+    said: list[Event] = []
+    trainer = Trainer(config, folder, callbacks=said.append)
     trainer.run()
-    assert not [text for text in said if "cannot be captured" in text]
+    assert not [event.text for event in said if isinstance(event, Message) and "cannot be captured" in event.text]
     assert trainer._repeated is not None
     assert trainer._repeated.graph is not None
     lines = folder.read_metrics()

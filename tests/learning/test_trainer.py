@@ -26,12 +26,13 @@ from mental_accounts.errors import (
     InterruptedRunError,
     UsageError,
 )
+from mental_accounts.learning.callbacks import Callback
 from mental_accounts.learning.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from mental_accounts.learning.episodes import Episode
+from mental_accounts.learning.events import Event, Message, RunBegan
 from mental_accounts.learning.preparation import prepare
 from mental_accounts.learning.replay import Replay
 from mental_accounts.learning.run_folder import RunFolder
-from mental_accounts.learning.run_view import SilentView
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.policy import DecisionTransformer
 from mental_accounts.presets import PRESETS, PresetName
@@ -42,11 +43,15 @@ from .tiny_env import ENV_ID
 ROOT = Path(__file__).parents[2]
 
 
-def start(config: TrainConfig, path: Path) -> Trainer:
+def start(config: TrainConfig, path: Path, *callbacks: Callback) -> Trainer:
     folder = RunFolder(path)
     path.mkdir(parents=True, exist_ok=True)
     folder.write_config(config, ["test"])
-    return Trainer(config, folder)
+    return Trainer(config, folder, callbacks=callbacks)
+
+
+def warnings_in(events: list[Event]) -> list[str]:
+    return [event.text for event in events if isinstance(event, Message) and event.kind == "warning"]
 
 
 def numbers(path: Path) -> list[dict[str, object]]:
@@ -187,11 +192,9 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     newest, older = sorted((tmp_path / "damaged" / "checkpoint").iterdir(), reverse=True)
     tensors = newest / "tensors.safetensors"
     tensors.write_bytes(tensors.read_bytes()[:1000])
-    said: list[str] = []
-    trainer = start(config, tmp_path / "damaged")
-    trainer.view.say = said.append
-    trainer.run()
-    assert any("damaged or cut short" in text for text in said)
+    said: list[Event] = []
+    start(config, tmp_path / "damaged", said.append).run()
+    assert any("damaged or cut short" in text for text in warnings_in(said))
     assert not newest.exists() or json.loads((newest / "state.json").read_text())["format"] == 1
     same_run(tmp_path / "whole", tmp_path / "damaged")
     shutil.rmtree(tmp_path / "damaged")
@@ -428,32 +431,22 @@ def test_undiscounted_returns_are_not_asked_for_where_gamma_discounts(tmp_path: 
     assert trainer.evaluation_target() <= 10.0
 
 
-class Listening(SilentView):
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-
-def notes(config: TrainConfig, path: Path) -> list[str]:
-    trainer, view = start(config, path), Listening()
-    trainer.view = view
-    trainer.run()
-    return [text for text in view.said if text.startswith("note:")]
+def warnings_of(config: TrainConfig, path: Path) -> list[str]:
+    """What a run warns of before it begins."""
+    events: list[Event] = []
+    start(config, path, events.append).run()
+    began = next(place for place, event in enumerate(events) if isinstance(event, RunBegan))
+    return warnings_in(events[:began])
 
 
 def test_a_return_far_outside_of_the_data_is_noted_with_their_range(aim: TrainConfig, tmp_path: Path) -> None:
     short = replace(aim, pretrain_iterations=1, updates_per_pretrain_iteration=1, online_iterations=0, eval_episodes=1)
-    assert notes(short, tmp_path / "usual") == []
+    assert warnings_of(short, tmp_path / "usual") == []
     asked = prepare(short).data.returns
-    (said,) = notes(replace(short, target_return=1e6), tmp_path / "far")
-    assert said.startswith("note: --target-return asks for 1e+06, far outside the data, whose returns are")
+    (said,) = warnings_of(replace(short, target_return=1e6), tmp_path / "far")
+    assert said.startswith("--target-return asks for 1e+06, far outside the data, whose returns are")
     assert f"{float(asked.min()):.4g} to {float(asked.max()):.4g}" in said
-    assert notes(replace(short, exploration_return=float(asked.max()) + 0.1), tmp_path / "near") == []
+    assert warnings_of(replace(short, exploration_return=float(asked.max()) + 0.1), tmp_path / "near") == []
     with pytest.raises(ValueError, match="target_return must be"):
         replace(short, target_return=float("nan"))
 
@@ -513,8 +506,8 @@ def test_rewards_that_never_differ_are_noted_where_they_are_read(aim: TrainConfi
         aim, task="imported/flat", method="odt", model=replace(aim.model, reward_input="state"),
         pretrain_iterations=1, updates_per_pretrain_iteration=1, online_iterations=0, eval_episodes=1,
     )  # fmt: skip
-    (said,) = notes(config, tmp_path / "run")
-    assert said.startswith("note: all rewards of the data are 0, so --model.reward-input tells the policy nothing")
+    (said,) = warnings_of(config, tmp_path / "run")
+    assert said.startswith("all rewards of the data are 0, so --model.reward-input tells the policy nothing")
     with pytest.raises(ValueError, match="method bc reads the state alone"):
         replace(config, method="bc")
     assert config.for_method("bc").model.reward_input == "none"

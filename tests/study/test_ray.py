@@ -21,6 +21,7 @@ SETTINGS = [
     "pretrain_iterations=1", "updates_per_pretrain_iteration=60", "online_iterations=5", "updates_per_iteration=100",
     "eval_every=1", "eval_episodes=2", "hidden=16", "layers=1", "heads=1", "context_length=4", "device=cpu",
     "precision=float32", "batch_size=16", "pretrain_eval_every=1", "checkpoint_seconds=0.2",
+    "target_return=1e6",  # which runs warn of
 ]  # fmt: skip
 
 
@@ -114,6 +115,10 @@ def test_a_lost_node_changes_nothing(aim: TrainConfig, cluster: Cluster, tmp_pat
     cluster.kill(1)
     stdout, errors = process.communicate(timeout=300)
     assert process.returncode == 0, stdout + errors
+    far = "--target-return asks for 1e+06, far outside the data"
+    assert [f"warning: 3 runs, first imported/aim dt seed 0: {far}"] == [
+        line[: line.index(far) + len(far)] for line in stdout.splitlines() if line.startswith("warning: 3 runs")
+    ]
     local = tmp_path / "local"
     stdout, errors = compare(local, "--workers", "2").communicate(timeout=300)
     assert numbers(out) == numbers(local), stdout + errors

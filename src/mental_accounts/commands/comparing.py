@@ -1,57 +1,35 @@
 """compare, reproduce, report."""
 
-import re
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 from rich.console import Console
 from rich.table import Table
 
 from mental_accounts.commands.program import command, one_line
-from mental_accounts.data.d4rl import cached_d4rl
-from mental_accounts.data.tasks import load_task
-from mental_accounts.errors import UsageError
-from mental_accounts.learning.footprint import check_data_steps
-from mental_accounts.learning.signals import stopping_by_signal
-from mental_accounts.presets import PRESETS, PresetName
-from mental_accounts.report.analysis import analyse
-from mental_accounts.report.figures import check_matplotlib, paper_figure, save
-from mental_accounts.report.inspected import inspect_evidence
-from mental_accounts.report.packed import write_packed
+from mental_accounts.front_door.compare import (
+    METHODS,
+    ComparisonResult,
+    Scope,
+    pack_study,
+    plan_paper,
+    plan_study,
+    report_folders,
+    run_comparison,
+    seeds_from,
+)
+from mental_accounts.presets import PresetName
+from mental_accounts.report.analysis import Analysis
+from mental_accounts.report.figures import paper_figure, save
 from mental_accounts.report.paper import beside_the_paper, paper_table_for
-from mental_accounts.report.report import Report, write_report
-from mental_accounts.report.runs import Evidence, is_study, read_runs, read_study
-from mental_accounts.report.study_files import read_study_folder
-from mental_accounts.study.local import LocalLauncher, default_workers
-from mental_accounts.study.plan import Arm, Study, parse_changes, with_changes
-from mental_accounts.study.study_view import StudyView
+from mental_accounts.study.launch import Running
+from mental_accounts.study.plan import Study, parse_changes
 
 FAILED_RUNS = 3
 """Exit code of a comparison of which some runs failed: the report is there, without them."""
-MOST_SEEDS = 100_000
-PAPER_TASKS = ("hopper-medium", "walker2d-medium-replay")
-Launcher = Literal["local", "ray"]
-
-
-@dataclass(frozen=True)
-class Running:
-    """Where and how runs are made."""
-
-    out: Path | None = None
-    """Folder of runs and report; None: comparisons/<tasks>-<preset>. The same folder again goes on where it was."""
-    workers: int | None = None
-    """Runs at a time; None: as many as cores and memory allow."""
-    launcher: Launcher = "local"
-    """local: processes of this machine. ray: tasks of a Ray cluster (pip install 'mental-accounts[ray]')."""
-    address: str | None = None
-    """Ray: address of a running cluster; None: start one here."""
-    cpus: float = 1.0
-    """Ray: CPU cores that a run needs."""
-    gpus: float = 0.0
-    """Ray: GPUs that a run needs; 0.25 puts four runs on one."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +46,7 @@ class Compare:
 
     task: tuple[str, ...] = ("hopper-medium",)
     """Tasks, by the names of `mental-accounts data list`."""
-    methods: tuple[str, ...] = ("odt", "ewa-vq-odt", "bc")
+    methods: tuple[str, ...] = METHODS
     """The baseline and what is compared with it; METHOD:field=value,field=value changes fields of one of them."""
     seeds: int = 2
     """How many seeds: 0, 1, ..."""
@@ -78,34 +56,15 @@ class Compare:
     """Where every run starts from."""
     set: tuple[str, ...] = ()
     """field=value: changes to the preset, for all methods."""
-    running: Annotated[Running, tyro.conf.arg(name="")] = Running()
+    running: Annotated[Running, tyro.conf.arg(name="")] = field(default_factory=Running)
     """Where and how runs are made."""
 
     def execute(self) -> int:
         """Run what is missing, then report."""
-        study = self.plan()
-        check_matplotlib()
-        problems = run_study(study, self.running)
-        report = report_with_episodes(read_study(study.folder), study.folder)
-        _conclude(report, problems)
-        return FAILED_RUNS if problems else 0
-
-    def plan(self) -> Study:
-        """What is to be run."""
-        if self.seeds < 1:
-            raise UsageError(f"a comparison needs at least one seed, got --seeds {self.seeds}")
-        if self.seeds > MOST_SEEDS:
-            raise UsageError(f"--seeds must be at most {MOST_SEEDS:,}, each is a run, got {self.seeds}")
-        base = with_changes(PRESETS[self.preset], parse_changes(self.set))
-        name = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", task) for task in self.task)[:80]
-        return Study(
-            self.running.out or Path("comparisons") / f"{name}-{self.preset}",
-            self.task,
-            tuple(Arm.parse(text) for text in self.methods),
-            tuple(range(self.first_seed, self.first_seed + self.seeds)),
-            base,
-            self.preset,
-        )
+        seeds = seeds_from(self.first_seed, self.seeds)
+        changes = parse_changes(self.set)
+        study = plan_study(self.task, self.methods, seeds, self.preset, changes, self.running.out)
+        return _conclude(_run(study, self.running))
 
 
 @dataclass(frozen=True)
@@ -120,35 +79,21 @@ class Reproduce:
     """How many seeds; the paper has 3."""
     first_seed: int = 1
     """The paper's seeds begin with 1."""
-    scope: tuple[Literal["window", "trajectory"], ...] = ("window",)
+    scope: tuple[Scope, ...] = ("window",)
     """Where accounts begin: with every window (what the authors ran), with the trajectory (what the text says)."""
     set: tuple[str, ...] = ()
     """field=value: changes to the preset, for a shorter look."""
-    running: Annotated[Running, tyro.conf.arg(name="")] = Running()
+    running: Annotated[Running, tyro.conf.arg(name="")] = field(default_factory=Running)
     """Where and how runs are made."""
 
     def execute(self) -> int:
         """Run, print the tables, draw the figure."""
-        if not self.scope:
-            raise UsageError("give at least one --scope: window, trajectory")
-        tasks = tuple(f"d4rl/{name}-v2" if cached_d4rl(f"{name}-v2").exists() else name for name in PAPER_TASKS)
-        arms = (
-            ("ewa-vq-odt",) if self.scope == ("window",) else tuple(f"ewa-vq-odt:account_scope={s}" for s in self.scope)
-        )
-        out = self.running.out or Path("comparisons") / "paper"
-        compare = Compare(
-            tasks, ("odt", *arms), self.seeds, self.first_seed, "paper", self.set, replace(self.running, out=out)
-        )
-        study = compare.plan()
-        check_matplotlib()
-        problems = run_study(study, self.running)
-        evidence = read_study(study.folder)
-        report = report_with_episodes(evidence, study.folder)
-        print_tables(evidence, Console())
-        figure = save(paper_figure(evidence), study.folder / "figure")
+        seeds = seeds_from(self.first_seed, self.seeds)
+        result = _run(plan_paper(seeds, self.scope, parse_changes(self.set), self.running.out), self.running)
+        print_tables(result.analysis, Console())
+        figure = save(paper_figure(result.evidence), result.folder / "figure")
         print(f"figure: {', '.join(map(str, figure))}")
-        _conclude(report, problems)
-        return FAILED_RUNS if problems else 0
+        return _conclude(result)
 
 
 @dataclass(frozen=True)
@@ -164,78 +109,25 @@ class ReportCommand:
 
     def execute(self) -> int:
         """Read and write."""
-        if not self.folders:
-            raise UsageError("give the folder of a comparison, or folders of runs")
-        missing = next((folder for folder in self.folders if not folder.exists()), None)
-        if missing is not None:
-            raise UsageError(f"{missing} does not exist; give the folder of a comparison, or folders of runs")
-        if any(map(is_study, self.folders)) and len(self.folders) > 1:
-            raise UsageError("give one comparison at a time, or folders of runs")
-        [first, *_] = self.folders
         if self.pack is not None:
-            runs = write_packed(read_study_folder(first), self.pack)
+            runs = pack_study(self.folders, self.pack)
             print(f"packed: {runs} runs in {self.pack}, {self.pack.stat().st_size / 1e6:.2f} MB")
             return 0
-        check_matplotlib()
-        if is_study(first):
-            evidence, out = read_study(first), self.out or (first.parent if first.is_file() else first)
-        else:
-            evidence, out = read_runs(self.folders), self.out or Path()
-        out.mkdir(parents=True, exist_ok=True)
-        _conclude(report_with_episodes(evidence, out), {})
-        return 0
+        return _conclude(report_folders(self.folders, self.out, _say))
 
 
-def run_study(study: Study, running: Running) -> dict[str, str]:
-    """Run what is not finished; what went wrong, by run."""
-    if running.workers is not None and running.workers < 1:
-        raise UsageError(f"--workers must be at least 1, got {running.workers}")
-    study.write(["mental-accounts", *sys.argv[1:]])
-    missing = [job for job in study.jobs if not job.is_finished]
-    console = Console()
-    done = len(study.jobs) - len(missing)
-    console.print(
-        f"{len(study.jobs)} runs ({len(study.tasks)} tasks × {len(study.arms)} methods × {len(study.seeds)} seeds) in "
-        f"{study.folder}" + (f", {done} finished before" if done else ""),
-        highlight=False, markup=False, soft_wrap=True,
-    )  # fmt: skip
-    if not missing:
-        return {}
-    again, state = command(sys.argv[1:]), "before the first run began"
-    try:
-        with stopping_by_signal(), StudyView(len(study.jobs), done, console) as view:
-            if running.launcher == "ray":
-                from mental_accounts.study.cluster import RayLauncher  # an extra
-
-                state = "every run at its last checkpoint"
-                return RayLauncher(running.address, running.cpus, running.gpus).run(missing, view)
-            for task, steps, seed in dict.fromkeys((j.task, j.config.data_steps, j.config.data_seed) for j in missing):
-                view.say(f"data: {task}")
-                check_data_steps(steps, "--set data_steps")
-                load_task(task, steps, seed)
-            workers = running.workers or default_workers(missing)
-            state = "every run after a checkpoint"
-            return LocalLauncher(workers).run(missing, view)
-    except KeyboardInterrupt:
-        print(f"stopped, {state}; go on with: {again}", file=sys.stderr)
-        raise
+def _run(study: Study, running: Running) -> ComparisonResult:
+    made_by = ["mental-accounts", *sys.argv[1:]]
+    return run_comparison(study, running, made_by, command(sys.argv[1:]), Console(), _say)
 
 
-def report_with_episodes(evidence: Evidence, folder: Path) -> Report:
-    """The report, linked to one inspected episode for each method and task."""
-    if not evidence.runs:
-        return write_report(evidence, folder)  # says what is missing
-    console = Console(stderr=True)
-    inspected = inspect_evidence(
-        evidence, folder, lambda text: console.print(one_line(text), highlight=False, markup=False)
-    )
-    found = replace(evidence, warnings=(*evidence.warnings, *inspected.warnings))
-    return write_report(found, folder, inspected.links)
+def _say(text: str) -> None:
+    Console(stderr=True).print(one_line(text), highlight=False, markup=False)
 
 
-def print_tables(evidence: Evidence, console: Console) -> None:
+def print_tables(analysis: Analysis, console: Console) -> None:
     """The paper's tables, ours beside the paper's numbers."""
-    for part in analyse(evidence).tasks:
+    for part in analysis.tasks:
         paper = paper_table_for(part.task)
         for comparison in part.comparisons:
             seeds = len(comparison.seeds)
@@ -261,11 +153,14 @@ def print_tables(evidence: Evidence, console: Console) -> None:
             console.print(table)
 
 
-def _conclude(report: Report, problems: dict[str, str]) -> None:
-    """Three lines: what came out, what failed, where to read on."""
-    for text in report.headlines or ("nothing to compare: there are no two methods with a seed in common.",):
+def _conclude(result: ComparisonResult) -> int:
+    """What runs warned of, what came out, what failed, where to read on; the exit code."""
+    for warning in result.warnings:
+        print(one_line(str(warning)))
+    for text in result.headlines or ("nothing to compare: there are no two methods with a seed in common.",):
         print(one_line(text))
-    if problems:
-        told = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
-        print(one_line(f"{len(problems)} runs failed and are left out: {told}"))
-    print(f"report: {report.html} (and {report.markdown.name})")
+    if result.problems:
+        told = "; ".join(f"{name}: {problem}" for name, problem in result.problems.items())
+        print(one_line(f"{len(result.problems)} runs failed and are left out: {told}"))
+    print(f"report: {result.report} (and report.md)")
+    return FAILED_RUNS if result.problems else 0

@@ -1,30 +1,25 @@
 """train, resume, evaluate."""
 
 import json
-import math
-import shutil
 import signal
 import sys
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, get_args
 
-import torch
 import tyro
 from rich.console import Console
 
 from mental_accounts.commands.program import command
 from mental_accounts.config import Method, TrainConfig
-from mental_accounts.data.asked import is_far_outside
 from mental_accounts.errors import BrokenEnvironmentError, InterruptedRunError, UsageError
-from mental_accounts.learning.evaluation import check_video, evaluate_policy, film, read_subject
-from mental_accounts.learning.footprint import check_episodes
-from mental_accounts.learning.freed_memory import keep_freed_memory
+from mental_accounts.front_door.evaluate import play_asked, target_warnings
+from mental_accounts.front_door.given import Asked
+from mental_accounts.front_door.train import new_run, train_folder
+from mental_accounts.learning.evaluation import check_video, film, read_subject
 from mental_accounts.learning.loggers import Tracker
 from mental_accounts.learning.run_folder import RunFolder, read_config_file
 from mental_accounts.learning.run_view import make_view
-from mental_accounts.learning.trainer import Trainer
 from mental_accounts.presets import PRESETS, PresetName
 
 
@@ -52,19 +47,10 @@ class Train:
 
     def execute(self) -> int:
         """Train until the end, or until interrupted."""
-        settings = self.settings
-        folder = RunFolder(self.run or _new_folder(settings))
-        is_new = not folder.path.exists()
-        if folder.has_begun:
-            raise UsageError(f"{folder.path} holds a run already; go on with: {command(['resume', str(folder.path)])}")
-        folder.path.mkdir(parents=True, exist_ok=True)
-        folder.write_config(settings, ["mental-accounts", *sys.argv[1:]])
-        try:
-            return _train(folder, settings, self.tracker)
-        except Exception:
-            if is_new and not folder.has_begun:  # what was asked for cannot be: leave nothing behind
-                shutil.rmtree(folder.path, ignore_errors=True)
-            raise
+        if self.run is not None and RunFolder(self.run).has_begun:
+            raise UsageError(f"{self.run} holds a run already; go on with: {command(['resume', str(self.run)])}")
+        with new_run(Asked(self.settings), self.run, ["mental-accounts", *sys.argv[1:]]) as folder:
+            return _train(folder, self.settings, self.tracker)
 
 
 @dataclass(frozen=True)
@@ -110,38 +96,23 @@ class Evaluate:
         if self.video is not None:
             check_video(self.video)
         subject = read_subject(self.subject, self.env_id, self.target_return, self.device)
-        check_episodes(subject.policy.config, self.episodes, "--episodes")
         view = make_view(Console(stderr=True))
-        if self.target_return is not None:
-            _note_far_target(self.target_return, self.subject)
-        result, first = evaluate_policy(subject, self.episodes, self.seed, sample=self.sample, view=view)
+        for message in target_warnings(self.target_return, self.subject):
+            view(message)
+        result, first = play_asked(subject, self.episodes, self.seed, sample=self.sample, view=view)
         if self.as_json:
-            print(json.dumps(result))
+            print(json.dumps(result.to_dict()))
         else:
             print(
-                f"{subject.env_id}: return {result['return_mean']:.1f} ± {result['return_std']:.1f}, length "
-                f"{result['length_mean']:.1f}, episodes: {self.episodes}, asking for {subject.target_return:g}"
+                f"{subject.env_id}: return {result.return_mean:.1f} ± {result.return_std:.1f}, length "
+                f"{result.length_mean:.1f}, episodes: {self.episodes}, asking for {subject.target_return:g}"
             )
-            if "normalised_score" in result:
-                print(f"normalised score {result['normalised_score']:.1f}")
+            if result.normalised_score is not None:
+                print(f"normalised score {result.normalised_score:.1f}")
         if self.video is not None:
             film(subject, first, self.seed, self.video)
             print(f"first episode: {self.video}", file=sys.stderr)
         return 0
-
-
-def _note_far_target(asked: float, path: Path) -> None:
-    """Say so where a return is asked for that is far from all that the run's data had."""
-    folder = RunFolder(path)
-    if math.isfinite(asked) and folder.is_run and folder.is_finished:
-        data = folder.read_summary()["data"]
-        returns = torch.tensor([data["return_min"], data["return_max"]])
-        if is_far_outside(asked, returns):
-            print(
-                f"note: asking for {asked:g}, far outside the data, whose returns are {data['return_min']:.4g} to "
-                f"{data['return_max']:.4g}",
-                file=sys.stderr,
-            )
 
 
 def starting_point(arguments: list[str]) -> Train:
@@ -168,11 +139,8 @@ def starting_point(arguments: list[str]) -> Train:
 
 
 def _train(folder: RunFolder, settings: TrainConfig, tracker: Tracker) -> int:
-    view = make_view(Console())
-    view.say(f"run folder: {folder.path}")
-    keep_freed_memory()
     try:
-        Trainer(settings, folder, view, tracker).run()
+        train_folder(folder, settings, make_view(), tracker)
     except (InterruptedRunError, KeyboardInterrupt) as stop:
         number = getattr(stop, "signal_number", signal.SIGINT)
         what = stop if isinstance(stop, InterruptedRunError) else "stopped at once, without another checkpoint"
@@ -192,12 +160,5 @@ def _train(folder: RunFolder, settings: TrainConfig, tracker: Tracker) -> int:
         data = summary["data"]
         print(f"last return {summary['last_return']:.1f}{scored}, best {summary['best_return']:.1f}")
         print(f"the data: {data['return_mean']:.1f} ± {data['return_std']:.1f}, best {data['return_max']:.1f}")
-    if summary.get("warning"):
-        print(f"warning: {summary['warning']}")
     print(f"policy: {folder.path / 'policy'}   play it: {command(['evaluate', str(folder.path)])}")
     return 0
-
-
-def _new_folder(settings: TrainConfig) -> Path:
-    subject = (settings.task or settings.env_id or "run").replace("/", "-").replace(":", "-")
-    return Path("runs") / f"{subject}-{settings.method}-{settings.seed}-{datetime.now():%Y%m%d-%H%M%S}"

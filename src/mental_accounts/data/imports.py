@@ -32,6 +32,17 @@ def import_data(
     name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem if kind in HDF5 + PICKLE else source).strip("-.")
     if not NAME.fullmatch(name):
         raise DataError(f"a name must be made of letters, digits, dots, dashes and underscores, got {name!r}")
+    store = read_source(source, time_limit)
+    store.info["env_id"] = env_id or store.info["env_id"]
+    store.info["name"] = f"imported/{name}"
+    store.save(imported_path(name))
+    return f"imported/{name}", store
+
+
+def read_source(source: str, time_limit: int | None = None) -> Trajectories:
+    """The trajectories of a file or a Minari id; `info["env_id"]` is their environment, as far as names tell."""
+    path = Path(source).expanduser()
+    kind = path.suffix.lower()
     if kind in HDF5:
         store = read_d4rl(path, time_limit=time_limit)
     elif kind in PICKLE:
@@ -43,10 +54,8 @@ def import_data(
     known = next(
         (f"{robot.env}-v4" for robot in ROBOTS.values() if re.match(rf"{robot.name}(?![a-z])", path.name)), None
     )
-    store.info["env_id"] = env_id or store.info.get("env_id") or known
-    store.info["name"] = f"imported/{name}"
-    store.save(imported_path(name))
-    return f"imported/{name}", store
+    store.info["env_id"] = store.info.get("env_id") or known
+    return store
 
 
 def _check_environment(env_id: str) -> None:

@@ -242,7 +242,7 @@ def load_task(
         store = read_minari(task.dataset)
     else:
         store = Trajectories.load(imported_path(task.dataset))
-    return complete(task, store), store if size is None else _part(store, size, seed)
+    return complete(task, store), store if size is None else part_of(store, size, seed)
 
 
 def complete(task: Task, store: Trajectories) -> Task:
@@ -284,7 +284,8 @@ def known_names() -> list[str]:
     return [*TASKS, *more, *(name for name in local if name not in TASKS)]
 
 
-def _part(store: Trajectories, size: int, seed: int) -> Trajectories:
+def part_of(store: Trajectories, size: int, seed: int) -> Trajectories:
+    """Whole trajectories, drawn by `seed`, until there are `size` steps."""
     order = torch.randperm(len(store), generator=torch.Generator().manual_seed(seed))
     before = store.lengths[order].cumsum(0) - store.lengths[order]
     return store.select(order[before < size].sort().values)

@@ -35,12 +35,12 @@ class HubPolicy(
     """What the run that trained it left behind: config, task, summary and the last lines of its metrics."""
 
     @classmethod
-    def from_run(cls, folder: str | Path) -> Self:
+    def from_run(cls, folder: str | Path, device: torch.device | str = "cpu") -> Self:
         """The policy of a run folder, and what its card will say of the run."""
         path = Path(folder)
         if not (path / "policy").is_dir():
             raise FileNotFoundError(f"{path} holds no run with a policy: {path / 'policy'} is missing")
-        policy = cls.load(path / "policy")
+        policy = cls.load(path / "policy", device)
         policy.run = read_run(path)
         return policy
 

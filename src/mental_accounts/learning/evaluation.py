@@ -5,7 +5,6 @@ import os
 import sys
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,17 @@ import numpy as np
 
 from mental_accounts.errors import UsageError
 from mental_accounts.learning.episodes import Episode
-from mental_accounts.learning.make_env import longest_episode, make_environment
+from mental_accounts.learning.events import Message, StageBegan, StepDone
+from mental_accounts.learning.make_env import EnvironmentSource, longest_episode
 from mental_accounts.learning.parallel_envs import PACES, Environments
 from mental_accounts.learning.rollout import play
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.run_view import SilentView, View
 from mental_accounts.learning.seeds import derive
+from mental_accounts.learning.stepping import Environment
 from mental_accounts.machine import choose_device
 from mental_accounts.policy import Actor, DecisionTransformer
+from mental_accounts.policy.run_policy import policy_folder
 from mental_accounts.spaces import action_spec_of, state_dim_of
 
 FRAMES_PER_SECOND = 30
@@ -35,40 +37,60 @@ class Subject:
     target_return: float
     scale: tuple[float, float] | None
     """The returns of a random policy and of an expert, where they are known."""
+    env: EnvironmentSource | None = None
+    """How to make the environment, where its id does not say."""
+
+    def make_env(self, **kwargs: Any) -> Environment:
+        """One environment."""
+        return (self.env or EnvironmentSource(self.env_id))(**kwargs)
 
 
-def read_subject(path: Path, env_id: str | None, target_return: float | None, device: str = "auto") -> Subject:
-    """A run folder knows everything; a bare policy has to be told its environment and target."""
-    folder = RunFolder(path)
-    if not path.is_dir():
-        raise UsageError(f"{path} does not exist; give the folder of a run, or of a saved policy")
-    policy_folder, scale = path, None
+def read_subject(
+    path: Path,
+    env_id: str | None,
+    target_return: float | None,
+    device: str = "auto",
+    *,
+    env: EnvironmentSource | None = None,
+) -> Subject:
+    """A run folder knows everything; a bare policy has to be told its environment and target.
+
+    `env` makes the environment, where no id says how.
+    """
+    folder, saved, scale = RunFolder(path), policy_folder(path), None
     if folder.is_run:
         facts = folder.read_task()
-        policy_folder = path / "policy"
-        if not policy_folder.is_dir():
-            raise UsageError(
-                f"{path} has no policy/: the run has not written its first checkpoint yet, or its policy lies elsewhere"
-            )
         env_id = env_id or facts["env_id"]
         target_return = folder.target_return() if target_return is None else target_return
         if facts["expert_return"] is not None:
             scale = facts["random_return"], facts["expert_return"]
-    if env_id is None:
-        raise UsageError(f"{path} does not say which environment the policy is for; give --env-id")
+    if env_id is None and env is None:
+        raise UsageError(f"{path} does not say which environment the policy is for; give --env-id (in Python: env=)")
     if target_return is None:
-        raise UsageError(f"{path} does not say which return to ask for; give --target-return")
-    policy = DecisionTransformer.load(policy_folder, choose_device(device))
-    env = make_environment(env_id)
-    state_dim, action = state_dim_of(env.observation_space), action_spec_of(env.action_space)
-    env.close()
+        raise UsageError(
+            f"{path} does not say which return to ask for; give --target-return (in Python: target_return=)"
+        )
+    policy = DecisionTransformer.load(saved, choose_device(device))
+    return subject_of(policy, env or EnvironmentSource(str(env_id)), target_return, scale)
+
+
+def subject_of(
+    policy: DecisionTransformer,
+    env: EnvironmentSource,
+    target_return: float,
+    scale: tuple[float, float] | None = None,
+) -> Subject:
+    """A policy and an environment that fits it; another one is refused."""
+    example = env()
+    state_dim, action = state_dim_of(example.observation_space), action_spec_of(example.action_space)
+    example.close()
     known = policy.config
     if (known.state_dim, known.action) != (state_dim, action):
         raise UsageError(
-            f"the policy does not fit {env_id}: it knows observations of size {known.state_dim} and {known.action}, "
+            f"the policy does not fit {env.name}: it knows observations of size {known.state_dim} and {known.action}, "
             f"the environment has {state_dim} and {action}"
         )
-    return Subject(policy, env_id, target_return, scale)
+    return Subject(policy, env.name, target_return, scale, env)
 
 
 def play_subject(
@@ -77,11 +99,22 @@ def play_subject(
     """So many whole episodes, played in parallel. Everything random follows from `seed`."""
     if episodes < 1:
         raise UsageError(f"episodes must be at least 1, got {episodes}")
-    make, pace = partial(make_environment, subject.env_id), PACES[subject.policy.device.type]
-    with view or SilentView() as shown, closing(Environments(make, episodes, None, shown.say, pace)) as environments:
-        actor = Actor(subject.policy, episodes, sample=sample, say=shown.say)
-        shown.stage(f"playing, episodes: {episodes}", longest_episode(next(iter(environments.envs.values()))))
-        return play(actor, environments, subject.target_return, derive(seed, "evaluate"), on_step=shown.advance)
+    pace = PACES[subject.policy.device.type]
+    with view or SilentView() as shown:
+
+        def warn(text: str) -> None:
+            shown(Message("warning", text))
+
+        with closing(Environments(subject.make_env, episodes, None, warn, pace)) as environments:
+            actor = Actor(subject.policy, episodes, sample=sample, say=warn)
+            shown(StageBegan("playing", longest_episode(next(iter(environments.envs.values())))))
+            return play(
+                actor,
+                environments,
+                subject.target_return,
+                derive(seed, "evaluate"),
+                on_step=(lambda: shown(StepDone())) if shown.follows_steps else lambda: None,
+            )
 
 
 def environment_seed(seed: int, place: int) -> int:
@@ -123,7 +156,7 @@ def film(subject: Subject, episode: Episode, seed: int, path: Path) -> None:
     """Play the actions of `evaluate_policy`'s first episode again before a camera."""
     import imageio.v3 as imageio  # comes with the mujoco extra
 
-    env = make_environment(subject.env_id, render_mode="rgb_array")
+    env = subject.make_env(render_mode="rgb_array")
     try:
         env.reset(seed=environment_seed(seed, 0))
         frames = [env.render()]

@@ -1,13 +1,44 @@
-"""One Gymnasium environment, made with errors that say what to do, and always with a time limit."""
+"""Gymnasium environments, made with errors that say what to do, and always with a time limit.
 
+A run folder records an environment by a name: Gymnasium's id, or `module:Class` for a class of the user's own that
+another process can import. Functions, classes of a script or a notebook and changed specs have no such name: a run of
+one is resumed by passing it again. (A name in a file never calls a function: files come from strangers.)
+"""
+
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec
 
+from mental_accounts.data.own_data import UNNAMED
 from mental_accounts.errors import UsageError
 from mental_accounts.learning.stepping import RAISED, Environment
 
 DEFAULT_LONGEST = 1_000
+EnvironmentLike = str | type[Environment] | Callable[[], Environment] | EnvSpec
+
+
+@dataclass(frozen=True)
+class EnvironmentSource:
+    """How the environments of a run are made, and the name that its folder records."""
+
+    name: str
+    """Gymnasium's id, or `module:Class`; ends in ` (own)` where only `spec` knows."""
+    spec: str | EnvSpec | None = None
+    """What it is made of; None: the name says it all."""
+
+    def __call__(self, **kwargs: Any) -> Environment:
+        """One environment."""
+        return make_environment(self.spec or self.name, name=self.name, **kwargs)
+
+    def named(self, name: str) -> "EnvironmentSource":
+        """The same environment under the name that a run began with."""
+        return EnvironmentSource(name, self.spec or self.name)
 
 
 def longest_episode(env: Environment) -> int:
@@ -15,17 +46,114 @@ def longest_episode(env: Environment) -> int:
     return (env.spec.max_episode_steps if env.spec is not None else None) or DEFAULT_LONGEST
 
 
-def make_environment(env_id: str, **kwargs: Any) -> Environment:
-    """gymnasium.make with errors that say what can be done, and a time limit where the environment has none."""
+def make_environment(env: str | EnvSpec, *, name: str | None = None, **kwargs: Any) -> Environment:
+    """gymnasium.make with errors that say what can be done, and a time limit where the environment has none.
+
+    `name` is for errors, where the environment's own id says too little.
+    """
+    name = name or (env if isinstance(env, str) else env.id)
     try:
-        env = gymnasium.make(env_id, **kwargs)
+        made = gymnasium.make(_own_class(env) if isinstance(env, str) else env, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
         hint = "for MuJoCo: pip install 'mental-accounts[mujoco]'"
-        raise UsageError(f"{env_id} needs a package: {error}; {hint}") from error
+        raise UsageError(f"{name} needs a package: {error}; {hint}") from error
     except gymnasium.error.Error as error:
-        raise UsageError(f"{env_id} cannot be made: {error}") from error
+        raise UsageError(f"{name} cannot be made: {error}") from error
+    except UsageError:
+        raise
     except RAISED as error:
-        raise UsageError(f"{env_id} cannot be made, its constructor raised {error!r}") from error
-    if env.spec is None or env.spec.max_episode_steps is None:
-        return gymnasium.wrappers.TimeLimit(env, DEFAULT_LONGEST)
-    return env
+        raise UsageError(f"{name} cannot be made, its constructor raised {error!r}") from error
+    if made.spec is None or made.spec.max_episode_steps is None:
+        return gymnasium.wrappers.TimeLimit(made, DEFAULT_LONGEST)
+    return made
+
+
+def environment_source(env: EnvironmentLike) -> EnvironmentSource:
+    """What a user may pass as an environment; anything else is refused with what to pass."""
+    if isinstance(env, str):
+        return EnvironmentSource(env)
+    if isinstance(env, EnvSpec):
+        return _of_spec(env)
+    if isinstance(env, (gymnasium.Env, gymnasium.vector.VectorEnv)):
+        kind = type(env.unwrapped).__name__
+        raise UsageError(
+            f"env is an instance of {kind}, but a run makes several environments of its own: pass the class "
+            f"(env={kind}), a function (env=lambda: {kind}(...)) or the instance's env.spec"
+        )
+    if not callable(env) or (isinstance(env, type) and not issubclass(env, gymnasium.Env)):
+        raise UsageError(
+            "env must be the id of a Gymnasium environment, a gymnasium.Env class, a function that makes one, or an "
+            f"EnvSpec, got {env!r}"
+        )
+    return _of_callable(env)
+
+
+def _of_callable(make: Callable[[], Environment]) -> EnvironmentSource:
+    _check_arguments(make)
+    name, module = _name_of(make), str(getattr(make, "__module__", ""))
+    if isinstance(make, type) and module != "__main__" and _find(module, name) is make:
+        return EnvironmentSource(f"{module}:{name}")
+    return EnvironmentSource(f"{name}{UNNAMED}", _spec_of(name, make))
+
+
+def _of_spec(spec: EnvSpec) -> EnvironmentSource:
+    """By its id, where Gymnasium makes the same of that."""
+    known = gymnasium.registry.get(spec.id)
+    if known is not None and known.entry_point == spec.entry_point and not spec.additional_wrappers:
+        kwargs = {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
+        if (kwargs, spec.max_episode_steps) == (known.kwargs, known.max_episode_steps):
+            return EnvironmentSource(spec.id)
+    return EnvironmentSource(f"{spec.id}{UNNAMED}", spec)
+
+
+def _own_class(env_id: str) -> str | EnvSpec:
+    """`module:Class` as the specification of that class; any other id as it is."""
+    if env_id.endswith(UNNAMED):
+        raise UsageError(
+            f"the run's environment, {env_id}, has no name by which another process could find it: pass it again, as "
+            "in ma.resume(folder, env=...) or ma.evaluate(folder, env=...)"
+        )
+    module, colon, name = env_id.rpartition(":")
+    if not colon or name in gymnasium.registry:
+        return env_id
+    importlib.import_module(module)
+    found = None if name in gymnasium.registry else _find(module, name)
+    if isinstance(found, type) and issubclass(found, gymnasium.Env):
+        _check_arguments(found)
+        return _spec_of(env_id, found)
+    return env_id
+
+
+def _spec_of(name: str, make: Callable[..., Any]) -> EnvSpec:
+    return EnvSpec(id=re.sub(r"[^\w.:-]", "", name) or "own", entry_point=make)
+
+
+def _name_of(make: object) -> str:
+    return str(getattr(make, "__qualname__", None) or type(make).__qualname__)
+
+
+def _find(module: str, qualname: str) -> object:
+    """What that name stands for in a module, or None."""
+    try:
+        found: object = importlib.import_module(module)
+        for part in qualname.split("."):
+            found = getattr(found, part)
+    except Exception:  # the module may be anybody's
+        return None
+    return found
+
+
+def _check_arguments(make: Callable[..., Environment]) -> None:
+    """Refuse what cannot be called without arguments; those it asks for are named."""
+    try:
+        parameters: Mapping[str, inspect.Parameter] = inspect.signature(make).parameters
+    except (ValueError, TypeError):  # not every callable says
+        return
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p.name for p in parameters.values() if p.default is p.empty and p.kind not in optional]
+    if needed:
+        given = ", ".join(f"{name}=..." for name in needed)
+        raise UsageError(
+            f"{_name_of(make)} cannot be made without its arguments ({', '.join(needed)}): pass a function that gives "
+            f"them, env=lambda: {_name_of(make)}({given})"
+        )

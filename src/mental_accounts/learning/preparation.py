@@ -2,24 +2,24 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from mental_accounts.config import ActionSpec, ModelConfig, PolicyConfig, TrainConfig
 from mental_accounts.data.asked import describe_range, is_far_outside, return_range, return_scale
 from mental_accounts.data.data_checks import check_actions
+from mental_accounts.data.own_data import UNNAMED, load_own
 from mental_accounts.data.tasks import Task, load_task
 from mental_accounts.data.tensor_files import checksum
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import UsageError
 from mental_accounts.learning.episodes import as_trajectories
+from mental_accounts.learning.events import Message
 from mental_accounts.learning.footprint import check_data_steps, check_run
-from mental_accounts.learning.make_env import longest_episode, make_environment
+from mental_accounts.learning.make_env import EnvironmentSource, longest_episode
 from mental_accounts.learning.parallel_envs import Environments
 from mental_accounts.learning.rollout import play_randomly
 from mental_accounts.learning.seeds import derive
-from mental_accounts.learning.stepping import Environment
 from mental_accounts.machine import choose_device
 from mental_accounts.spaces import action_spec_of, state_dim_of
 
@@ -28,7 +28,7 @@ from mental_accounts.spaces import action_spec_of, state_dim_of
 class Preparation:
     """All that training needs to begin."""
 
-    env_id: str
+    env: EnvironmentSource
     policy: PolicyConfig
     data: Trajectories
     """Offline trajectories, or the random episodes that stand in for them."""
@@ -36,41 +36,51 @@ class Preparation:
     longest: int
     """The most steps of an episode."""
 
+    @property
+    def env_id(self) -> str:
+        """The environment's name."""
+        return self.env.name
+
     def fingerprint(self) -> str:
         """Of the data: another one is another run."""
         data = self.data
         held = {"observations": data.observations, "actions": data.actions, "rewards": data.rewards}
         return checksum({name: value.cpu() for name, value in held.items()}, str(data.lengths.tolist()))
 
-    def describe(self, config: TrainConfig) -> list[str]:
+    def describe(self, config: TrainConfig) -> list[Message]:
         """What a person wants to know before it begins."""
-        found, rewards, accounts = self.data.statistics(), self.data.rewards, self.policy.accounts
+        found = self.data.statistics()
         lines = [
             f"data: {found.steps:,} steps, {found.trajectories:,} trajectories, return {found.return_mean:.0f} ± "
             f"{found.return_std:.0f}, best {found.return_max:.0f}",
             f"{config.method}: {config.pretrain_iterations} × {config.updates_per_pretrain_iteration} updates offline, "
             f"then {config.online_iterations} × {config.updates_per_iteration} online",
         ]
+        return [*(Message("note", text) for text in lines), *(Message("warning", t) for t in self._doubts(config))]
+
+    def _doubts(self, config: TrainConfig) -> list[str]:
+        """Settings that change nothing on these data, or that these data do not support."""
+        rewards, accounts, lines = self.data.rewards, self.policy.accounts, []
         if self.policy.has_accounts and accounts.reward_transform != "raw" and bool((rewards == rewards[0]).all()):
             lines.append(
-                f"note: all rewards of the data are {float(rewards[0]):g}; {accounts.reward_transform} they are 0, and "
+                f"all rewards of the data are {float(rewards[0]):g}; {accounts.reward_transform} they are 0, and "
                 "the accounts stay empty: --model.accounts.reward-transform raw fills them"
             )
         if self.policy.reads_rewards and bool((rewards == rewards[0]).all()):
             lines.append(
-                f"note: all rewards of the data are {float(rewards[0]):g}, so --model.reward-input tells the policy "
+                f"all rewards of the data are {float(rewards[0]):g}, so --model.reward-input tells the policy "
                 "nothing until other rewards come"
             )
         for flag, asked in (("target", config.target_return), ("exploration", config.exploration_return)):
             if asked is not None and is_far_outside(asked, self.data.first_returns_to_go):
                 lines.append(
-                    f"note: --{flag}-return asks for {asked:g}, far outside the data, whose returns are "
+                    f"--{flag}-return asks for {asked:g}, far outside the data, whose returns are "
                     f"{describe_range(self.data.first_returns_to_go)}"
                 )
         is_biased = accounts.beta != 0 or accounts.beta_learned
         if self.policy.has_accounts and not is_biased and not self.policy.reads_ledger:
             lines.append(
-                "note: β is 0 and the ledger is not read, so the accounts change nothing: give "
+                "β is 0 and the ledger is not read, so the accounts change nothing: give "
                 "--model.accounts.beta 0.05, or --model.accounts.ledger-input state"
             )
         return lines
@@ -89,50 +99,56 @@ class Preparation:
             f"has not learned what the data do; {advice}"
         )
 
-    def make_env(self, **kwargs: Any) -> Environment:
-        """One environment."""
-        return make_environment(self.env_id, **kwargs)
 
-
-def prepare(config: TrainConfig, start: Path | None = None) -> Preparation:
+def prepare(
+    config: TrainConfig,
+    start: Path | None = None,
+    *,
+    offline: Path | None = None,
+    env: EnvironmentSource | None = None,
+) -> Preparation:
     """Load or make everything that the configuration names.
 
     Random episodes are kept in the file `start`, where one is given, and read from there another time: an environment
-    need not play the same ones twice.
+    need not play the same ones twice. Data that no task names lie in the file `offline`. `env` makes environments that
+    the configuration cannot name.
     """
     task, data = None, None
     if config.task is not None:
         check_data_steps(config.data_steps)
-        task, data = load_task(config.task, config.data_steps, config.data_seed)
+        if config.task.endswith(UNNAMED):
+            task, data = load_own(config.task, offline, config.data_steps, config.data_seed)
+        else:
+            task, data = load_task(config.task, config.data_steps, config.data_seed)
         data = _discounted(data, config.model.gamma)
         if task.expert_return is None and data.gamma < 1:  # its targets are undiscounted returns of the data
             task = replace(task, target_return=None, exploration_return=None)
     env_id = config.env_id or (None if task is None else task.env_id)
-    if env_id is None:
-        raise UsageError(f"the data of {config.task} do not say which environment they belong to; give --env-id")
-    env = make_environment(env_id)
-    state_dim, action = state_dim_of(env.observation_space), action_spec_of(env.action_space)
-    longest = longest_episode(env)
-    env.close()
+    if env is not None:
+        source = env.named(config.env_id or env.name)
+    elif env_id is not None:
+        source = EnvironmentSource(env_id)
+    else:
+        raise UsageError(
+            f"the data of {config.task} do not say which environment they belong to; give --env-id (in Python: env=)"
+        )
+    example = source()
+    state_dim, action = state_dim_of(example.observation_space), action_spec_of(example.action_space)
+    longest = longest_episode(example)
+    example.close()
     check_run(config, _policy_config(config, config.model, state_dim, action), choose_device(config.device))
     if data is None:
-        data = _random_data(config, env_id, start)
+        data = _random_data(config, source, start)
     data.action_spec = action
-    size = data.actions.shape[1] if data.actions.ndim == 2 else None
-    if data.observations.shape[1] != state_dim or size != (None if action.is_discrete else action.size):
-        raise UsageError(
-            f"the data of {config.task} do not fit {env_id}: observations of size {data.observations.shape[1]} where "
-            f"the environment has {state_dim}, actions of size {size} where it has {action.size} ({action.kind}); "
-            "to train without data: --task None"
-        )
+    _check_fit(data, state_dim, action, config.task, source.name)
     if not bool(torch.isfinite(data.returns_to_go).all()):
         raise UsageError(
-            f"the data of {config.task or env_id} have returns that are too large for float32 (rewards up to "
+            f"the data of {config.task or source.name} have returns that are too large for float32 (rewards up to "
             f"{float(data.rewards.abs().max()):g}); scale their rewards down"
         )
-    check_actions(data.actions, action, f"the data of {config.task or env_id}")
+    check_actions(data.actions, action, f"the data of {config.task or source.name}")
     model = resolve_model(config.model, task, data)
-    return Preparation(env_id, _policy_config(config, model, state_dim, action), data, task, longest)
+    return Preparation(source, _policy_config(config, model, state_dim, action), data, task, longest)
 
 
 def _policy_config(config: TrainConfig, model: ModelConfig, state_dim: int, action: ActionSpec) -> PolicyConfig:
@@ -142,10 +158,23 @@ def _policy_config(config: TrainConfig, model: ModelConfig, state_dim: int, acti
     return PolicyConfig(**known, state_dim=state_dim, action=action, method=config.method)
 
 
-def _random_data(config: TrainConfig, env_id: str, start: Path | None) -> Trajectories:
+def _check_fit(data: Trajectories, state_dim: int, action: ActionSpec, task: str | None, env_id: str) -> None:
+    """Refuse data of another environment."""
+    size = data.actions.shape[1] if data.actions.ndim == 2 else None
+    if data.observations.shape[1] != state_dim or size != (None if action.is_discrete else action.size):
+        acted = "discrete actions" if size is None else f"actions of size {size}"
+        wanted = f"{action.size} discrete ones" if action.is_discrete else f"{action.size} (box)"
+        raise UsageError(
+            f"the data of {task} do not fit {env_id}: observations of size {data.observations.shape[1]} where "
+            f"the environment has {state_dim}, {acted} where it has {wanted}; "
+            "to train without data: --task None (in Python: data=None)"
+        )
+
+
+def _random_data(config: TrainConfig, env: EnvironmentSource, start: Path | None) -> Trajectories:
     if start is not None and start.exists():
         return Trajectories.load(start, gamma=config.model.gamma)
-    envs = Environments(lambda: make_environment(env_id), config.random_episodes)
+    envs = Environments(env, config.random_episodes)
     data = as_trajectories(play_randomly(envs, derive(config.seed, "random")), gamma=config.model.gamma)
     envs.close()
     if start is not None:

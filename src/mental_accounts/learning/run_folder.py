@@ -4,7 +4,7 @@ config.json      the configuration, with versions, hardware and git commit
 task.json        what the task came to: environment, returns to ask for, constants of the normalised score
 metrics.jsonl    one line per iteration
 checkpoint/      to go on from
-trajectories/    what was collected online
+trajectories/    what was collected online; offline data that no task names
 policy/          the policy as it stands, for DecisionTransformer.load
 summary.json     the last and the best evaluation; written when the run is finished
 """
@@ -54,6 +54,16 @@ class RunFolder:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
+
+    @property
+    def random_data(self) -> Path:
+        """The random episodes that a run without data began with."""
+        return self.path / "trajectories" / "start.safetensors"
+
+    @property
+    def offline_data(self) -> Path:
+        """Offline data that no task names."""
+        return self.path / "trajectories" / "offline.safetensors"
 
     @property
     def is_run(self) -> bool:

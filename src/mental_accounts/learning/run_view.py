@@ -6,35 +6,27 @@ from typing import Any, Protocol, Self
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from mental_accounts.learning.events import Event, IterationEnded, Message, StageBegan, StepDone, UpdateDone
+
 
 class View(Protocol):
-    """Told of everything; shows what it can."""
+    """Called with every event; shows what it can."""
+
+    follows_steps: bool
+    """Whether it is called with UpdateDone and StepDone too."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, *_: object) -> None: ...
 
-    def stage(self, text: str, total: int, done: int = 0) -> None:
-        """A stage of `total` parts begins."""
-        ...
-
-    def advance(self) -> None:
-        """One more part is done."""
-        ...
-
-    def say(self, text: str) -> None:
-        """A line that stays."""
-        ...
-
-    def metrics(self, line: Mapping[str, Any]) -> None:
-        """An iteration is over."""
+    def __call__(self, event: Event) -> None:
+        """Something happened."""
         ...
 
 
-class PlainView:
-    """Lines for logs: one per iteration."""
+class SilentView:
+    """For programs: nothing is shown."""
 
-    def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console()
+    follows_steps = False
 
     def __enter__(self) -> Self:
         return self
@@ -42,21 +34,35 @@ class PlainView:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def stage(self, text: str, total: int, done: int = 0) -> None:
+    def __call__(self, event: Event) -> None:
         pass
 
-    def advance(self) -> None:
-        pass
 
-    def say(self, text: str) -> None:
-        self.console.print(text, highlight=False, markup=False, soft_wrap=True)
+class WarningView(SilentView):
+    """For scripts: warnings alone, on standard error."""
 
-    def metrics(self, line: Mapping[str, Any]) -> None:
-        self.say(summary_line(line))
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Message) and event.kind == "warning":
+            print_line(Console(stderr=True), line_of(event))
+
+
+class PlainView(SilentView):
+    """Lines for logs: messages, and one per iteration."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self.console = console or Console()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Message):
+            print_line(self.console, line_of(event))
+        elif isinstance(event, IterationEnded):
+            print_line(self.console, summary_line(event.metrics))
 
 
 class LiveView(PlainView):
     """A bar for the stage that is under way with the time left, above it the lines so far."""
+
+    follows_steps = True
 
     def __init__(self, console: Console | None = None) -> None:
         super().__init__(console)
@@ -79,31 +85,42 @@ class LiveView(PlainView):
     def __exit__(self, *_: object) -> None:
         self.progress.stop()
 
-    def stage(self, text: str, total: int, done: int = 0) -> None:
-        self.progress.reset(self.task, total=total, completed=done, description=text)
-
-    def advance(self) -> None:
-        self.progress.advance(self.task)
-
-    def metrics(self, line: Mapping[str, Any]) -> None:
-        super().metrics(line)
-        names = {"nll": "training/nll_last", "return": "evaluation/return_mean_gm", "best": "best_return"}
-        self.latest |= {short: line[name] for short, name in names.items() if line.get(name) is not None}
-        status = "  ".join(f"{short} {value:.1f}" for short, value in self.latest.items())
-        self.progress.update(self.task, status=status)
-
-
-class SilentView(PlainView):
-    """For programs: nothing is shown."""
-
-    def say(self, text: str) -> None:
-        pass
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, (UpdateDone, StepDone)):
+            self.progress.advance(self.task)
+            return
+        super().__call__(event)
+        if isinstance(event, StageBegan):
+            self.progress.reset(self.task, total=event.total, completed=event.done, description=event.title)
+        elif isinstance(event, IterationEnded):
+            names = {"nll": "training/nll_last", "return": "evaluation/return_mean_gm", "best": "best_return"}
+            found = {short: event.metrics.get(name) for short, name in names.items()}
+            self.latest |= {short: value for short, value in found.items() if value is not None}
+            status = "  ".join(f"{short} {value:.1f}" for short, value in self.latest.items())
+            self.progress.update(self.task, status=status)
 
 
 def make_view(console: Console | None = None) -> View:
     """Live in a terminal, lines elsewhere."""
     console = console or Console()
     return LiveView(console) if console.is_terminal else PlainView(console)
+
+
+def view_for(progress: bool | None) -> View:
+    """For Python: True shows how it goes, False nothing; None: as in a terminal there, and elsewhere warnings alone."""
+    if progress is None:
+        return make_view() if Console().is_terminal else WarningView()
+    return make_view() if progress else SilentView()
+
+
+def line_of(message: Message) -> str:
+    """A message as one line."""
+    return f"warning: {message.text}" if message.kind == "warning" else message.text
+
+
+def print_line(console: Console, text: str) -> None:
+    """A line as it is: nothing of it is markup, and no word is broken."""
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def summary_line(line: Mapping[str, Any]) -> str:

@@ -24,7 +24,10 @@ class StopSignal(KeyboardInterrupt):
 
 @contextlib.contextmanager
 def stopping_by_signal() -> Iterator[None]:
-    """Within the block SIGTERM and SIGHUP raise `StopSignal`, as SIGINT raises KeyboardInterrupt."""
+    """Within the block SIGTERM and SIGHUP raise `StopSignal`, as SIGINT raises KeyboardInterrupt. Main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
 
     def stop(number: int, _: FrameType | None) -> None:
         raise StopSignal(number)

@@ -6,6 +6,7 @@ checkpoint. So a run that is killed and resumed ends with the same numbers as on
 
 import contextlib
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -15,11 +16,28 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.data.asked import asked_returns
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import WindowSampler
-from mental_accounts.errors import CheckpointError, InterruptedRunError, UsageError
+from mental_accounts.errors import CallbackError, CheckpointError, InterruptedRunError, StoppedRunError
+from mental_accounts.learning.callbacks import Callback, Callbacks
 from mental_accounts.learning.capture import RepeatedUpdate
 from mental_accounts.learning.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from mental_accounts.learning.episodes import Episode, as_episodes, as_trajectories
+from mental_accounts.learning.events import (
+    CheckpointWritten,
+    EvaluationEnded,
+    Event,
+    ExplorationEnded,
+    IterationEnded,
+    Message,
+    Phase,
+    RunBegan,
+    RunEnded,
+    Stage,
+    StageBegan,
+    StepDone,
+    UpdateDone,
+)
 from mental_accounts.learning.loggers import Logger, Tracker, check_tracker, make_loggers
+from mental_accounts.learning.make_env import EnvironmentSource
 from mental_accounts.learning.measures import account_measures, evaluation_measures, exploration_measures
 from mental_accounts.learning.parallel_envs import PACES, Environments
 from mental_accounts.learning.preparation import Preparation, prepare
@@ -28,12 +46,12 @@ from mental_accounts.learning.rollout import play
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.run_progress import Progress
 from mental_accounts.learning.run_view import SilentView, View
+from mental_accounts.learning.same_run import check_policy, record_task, summary_of
 from mental_accounts.learning.seeds import derive
 from mental_accounts.learning.signals import SignalWatch
 from mental_accounts.learning.update import Updater
 from mental_accounts.machine import choose_device
 from mental_accounts.policy import Actor, DecisionTransformer, Window
-from mental_accounts.policy.policy_files import read_policy_config
 
 MEASURED_WINDOWS = 32
 WORTH_COMPILING = 20_000
@@ -44,46 +62,95 @@ class Trainer:
     """One run in one folder."""
 
     def __init__(
-        self, config: TrainConfig, folder: RunFolder, view: View | None = None, tracker: Tracker = "none"
+        self,
+        config: TrainConfig,
+        folder: RunFolder,
+        view: View | None = None,
+        tracker: Tracker = "none",
+        *,
+        callbacks: Callback | Sequence[Callback] = (),
+        env: EnvironmentSource | None = None,
     ) -> None:
+        """`env` makes the environments, where the configuration cannot name them."""
         check_tracker(tracker)
         self.config, self.folder, self.view, self.tracker = config, folder, view or SilentView(), tracker
+        self.callbacks, self.env = Callbacks(callbacks, folder.path), env
         self.device = choose_device(config.device)
         self.progress = Progress(device=self.device.type)
         self._watch = SignalWatch()
         self._unsaved: list[Episode] = []
         self._repeated: RepeatedUpdate | None = None
+        self._follows_steps = False
 
     def run(self) -> DecisionTransformer:
         """Start, or go on; the policy as it is at the end."""
         with self.folder.locked(), self.view, contextlib.ExitStack() as self._open:
             if self.folder.is_finished:
-                self.view.say(f"{self.folder.path} is finished already")
+                self._note(f"{self.folder.path} is finished already")
+                self._warn_of(self.folder.read_summary())
                 return DecisionTransformer.load(self.folder.path / "policy", self.device)
             if self.folder.is_run:
                 self.folder.check_config(self.config)
+            self.folder.read_metrics()  # a log that cannot be read is refused before anything is loaded
             self._begun = time.monotonic()
-            self.view.say(f"loading {self.config.task or self.config.env_id}")
+            self._emit(StageBegan("loading"))
+            self._note(f"loading {self.config.task or self.config.env_id}")
             # A signal ends this at once: nothing of the run is lost.
-            start = self.folder.path / "trajectories" / "start.safetensors"
             if not self.folder.has_begun:  # of a run that failed before its first checkpoint, perhaps another one
-                start.unlink(missing_ok=True)
-            self.prepared: Preparation = prepare(self.config, start)
+                self.folder.random_data.unlink(missing_ok=True)
+            self.prepared: Preparation = prepare(
+                self.config, self.folder.random_data, offline=self.folder.offline_data, env=self.env
+            )
             self._open.enter_context(self._watch)
             self._set_up()
+            done = self.progress.iteration, self.progress.updates
+            self._emit(RunBegan(self.folder.path, self.config, self.policy, *done))
+            self.callbacks.can_checkpoint = True
             loggers = make_loggers(self.folder.path, self.config.to_dict(), self.progress.iteration + 1, self.tracker)
             try:
-                while self.progress.iteration < self.total_iterations:
-                    self._iterate(loggers)
-            except InterruptedRunError:
+                self._go_on(loggers)
+            except (InterruptedRunError, StoppedRunError, CallbackError):
                 self._write_checkpoint()
                 raise
             finally:
                 for logger in loggers:
                     logger.close()
             self._write_checkpoint()
-            self.folder.write_summary(self._summary())
+            self._end()
+        self.callbacks.check_error("the run is finished, and nothing of it is lost")
         return self.policy
+
+    def _go_on(self, loggers: list[Logger]) -> None:
+        """All iterations that are left."""
+        self._follows_steps = self.view.follows_steps or bool(self.callbacks)
+        while self.progress.iteration < self.total_iterations:
+            self.callbacks.check()
+            self._iterate(loggers)
+        self.callbacks.check_error()
+
+    def _end(self) -> None:
+        """Say what came of the run."""
+        summary = summary_of(self.folder, self.config, self.prepared, self.progress)
+        self.folder.write_summary(summary)
+        self._warn_of(summary)
+        self._emit(RunEnded(self.folder.path, summary))
+
+    def _warn_of(self, summary: Mapping[str, Any]) -> None:
+        if summary.get("warning"):
+            self._warn(summary["warning"])
+
+    # Events.
+
+    def _emit(self, event: Event) -> None:
+        """Tell everybody."""
+        self.view(event)
+        self.callbacks(event)
+
+    def _note(self, text: str) -> None:
+        self._emit(Message("note", text))
+
+    def _warn(self, text: str) -> None:
+        self._emit(Message("warning", text))
 
     @property
     def total_iterations(self) -> int:
@@ -101,23 +168,14 @@ class Trainer:
 
     def _set_up(self) -> None:
         config = self.config
-        task = self.prepared.task
-        names = ("target_return", "exploration_return", "random_return", "expert_return")
-        facts: dict[str, Any] = {name: None if task is None else getattr(task, name) for name in names}
-        facts |= {"env_id": self.prepared.env_id, "data": self.prepared.fingerprint()}
-        if self.folder.has_begun and self.folder.read_task() != facts:
-            raise UsageError(
-                f"the data or the task of {self.folder.path} are not those that the run began with (version 0.1 asked "
-                "for other returns where no table says which); bring them back, or start another run"
-            )
-        self.folder.write_task(facts)
+        record_task(self.folder, self.prepared)
         torch.manual_seed(derive(config.seed, "weights"))
         self.policy = DecisionTransformer(self.prepared.policy)
         data = self.prepared.data
         self.policy.fit_normalisation(data.observations, data.actions, data.rewards, derive(config.seed, "fit"))
         self.policy.to(self.device)
-        for text in self.prepared.describe(config):
-            self.view.say(text)
+        for message in self.prepared.describe(config):
+            self._emit(message)
         self.updater = Updater(self.policy, config)
         if self.compiles:
             self.updater.compile()
@@ -129,11 +187,11 @@ class Trainer:
         self.generator = torch.Generator(self.device)
         self.evaluators = self._players(config.eval_episodes, sample=False)
         self.explorers = self._players(config.episodes_per_iteration, sample=True) if config.online_iterations else None
-        checkpoint = read_checkpoint(self.folder.path / "checkpoint", self.view.say, self._read_trajectories)
+        checkpoint = read_checkpoint(self.folder.path / "checkpoint", self._warn, self._read_trajectories)
         if checkpoint is None:
             self.folder.keep_metrics(0)
         else:
-            self._check_policy()
+            check_policy(self.folder, self.policy.config)
             try:
                 self._restore(checkpoint)
             except (RuntimeError, KeyError, ValueError, TypeError) as error:
@@ -144,23 +202,10 @@ class Trainer:
 
     def _players(self, n: int, *, sample: bool) -> tuple[Actor, Environments]:
         """The policy in n environments, made once for all rollouts."""
-        config, say = self.config, self.view.say
-        made = Environments(self.prepared.make_env, n, config.env_workers, say, PACES[self.device.type])
+        config = self.config
+        made = Environments(self.prepared.env, n, config.env_workers, self._warn, PACES[self.device.type])
         self._open.enter_context(contextlib.closing(made))
-        return Actor(self.policy, n, sample=sample, precision=config.precision, say=say), made
-
-    def _check_policy(self) -> None:
-        """Refuse to go on with another network than the run began with: what follows from data may come out anew."""
-        folder = self.folder.path / "policy"
-        if not folder.is_dir():
-            return
-        began, now = read_policy_config(folder).to_dict(), self.policy.config.to_dict()
-        changed = [name for name, value in now.items() if began[name] != value]
-        if changed:
-            raise UsageError(
-                f"{self.folder.path} began with another policy ({changed[0]}: {began[changed[0]]}, now "
-                f"{now[changed[0]]}), perhaps by another version of this package; start another run"
-            )
+        return Actor(self.policy, n, sample=sample, precision=config.precision, say=self._warn), made
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.progress = Progress.from_state(checkpoint.state)
@@ -173,7 +218,7 @@ class Trainer:
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(checkpoint.tensors["generator.cuda"], self.device)
         self.folder.keep_metrics(self.progress.iteration)
-        self.view.say(f"going on after iteration {self.progress.iteration}, {self.progress.updates} updates")
+        self._note(f"going on after iteration {self.progress.iteration}, {self.progress.updates} updates")
         self._begun = time.monotonic() - self.progress.seconds
 
     def _read_trajectories(self, checkpoint: Checkpoint) -> list[Episode]:
@@ -188,7 +233,8 @@ class Trainer:
     def _iterate(self, loggers: list[Logger]) -> None:
         progress, config = self.progress, self.config
         number = progress.iteration
-        online = number >= config.pretrain_iterations
+        phase: Phase = "online" if number >= config.pretrain_iterations else "pretrain"
+        online = phase == "online"
         begun, steps_before, updates_before = time.monotonic(), progress.env_steps, progress.updates
         if progress.update == 0 and progress.explored is None:
             torch.manual_seed(derive(config.seed, "dropout", number))
@@ -198,10 +244,10 @@ class Trainer:
         explored = time.monotonic()
         updates = config.updates_per_iteration if online else config.updates_per_pretrain_iteration
         store = self.replay.store if online else self.offline
-        self._learn(store, updates, f"{'online' if online else 'pretrain'} {number + 1}/{self.total_iterations}")
+        self._learn(store, updates, phase)
         self.updater.check()  # waits for a GPU, so that the time below is that of the updates
         learned = time.monotonic()
-        line: dict[str, Any] = {"iteration": number + 1, "phase": "online" if online else "pretrain"}
+        line: dict[str, Any] = {"iteration": number + 1, "phase": phase}
         line |= {"updates": progress.updates, "env_steps": progress.env_steps} | (progress.explored or {})
         if self._evaluation_is_due(number, online):  # may be interrupted: nothing of the iteration is spent before
             line |= self._evaluate(number)
@@ -222,35 +268,38 @@ class Trainer:
         progress.iteration, progress.update, progress.explored = number + 1, 0, None
         for logger in loggers:
             logger.log(line, number + 1)
-        self.view.metrics(line)
+        self._emit(IterationEnded(number + 1, phase, line))
         self._checkpoint_in_time()
 
     def _explore(self, number: int) -> None:
-        target = self.config.exploration_return
-        task = self.prepared.task
+        task, target = self.prepared.task, self.config.exploration_return
         if target is None and task is not None:
             target = task.exploration_return
         if target is None:
             target = asked_returns(self.replay.store.first_returns_to_go).exploration
-        self.view.stage(f"exploring, iteration {number + 1}", self.prepared.longest)
+        self._emit(self._stage("exploring", self.prepared.longest))
         assert self.explorers is not None
         episodes = self._play(self.explorers, target, derive(self.config.seed, "explore", number))
         self.replay.add(episodes)
         self._unsaved += episodes
         self.progress.env_steps += sum(len(episode) for episode in episodes)
         self.progress.explored = exploration_measures(episodes)
+        returns, lengths = tuple(episode.total for episode in episodes), tuple(len(episode) for episode in episodes)
+        self._emit(ExplorationEnded(number + 1, returns, lengths, self.progress.env_steps))
 
-    def _learn(self, store: Trajectories, updates: int, stage: str) -> None:
+    def _learn(self, store: Trajectories, updates: int, phase: Phase) -> None:
         if self._repeated is None or self._repeated.sampler.store is not store:
             sampler = self._sampler(store, self.config.batch_size, self.generator)
-            self._repeated = RepeatedUpdate(self.updater, sampler, self.view.say)
-        self.view.stage(stage, updates, self.progress.update)
-        while self.progress.update < updates:
+            self._repeated = RepeatedUpdate(self.updater, sampler, self._warn)
+        progress, total = self.progress, self.config.total_updates
+        self._emit(self._stage("learning", updates, progress.update, phase))
+        while progress.update < updates:
             self._breathe()
             self._repeated.step()
-            self.progress.update += 1
-            self.progress.updates += 1
-            self.view.advance()
+            progress.update += 1
+            progress.updates += 1
+            if self._follows_steps:
+                self._emit(UpdateDone(progress.updates, total, progress.iteration + 1, self.updater.latest_nll))
             self._checkpoint_in_time()
 
     def _evaluation_is_due(self, number: int, online: bool) -> bool:
@@ -262,7 +311,7 @@ class Trainer:
         return every > 0 and ((number + 1) % every == 0 or number + 1 == config.pretrain_iterations)
 
     def _evaluate(self, number: int) -> dict[str, float]:
-        self.view.stage(f"evaluating, iteration {number + 1}", self.prepared.longest)
+        self._emit(self._stage("evaluating", self.prepared.longest))
         seed = derive(self.config.seed, "evaluate", number)
         target = self.evaluation_target()
         episodes = self._play(self.evaluators, target, seed)
@@ -270,6 +319,8 @@ class Trainer:
         mean = measures["evaluation/return_mean_gm"]
         if self.progress.best_return is None or mean > self.progress.best_return:
             self.progress.best_return, self.progress.best_iteration = mean, number + 1
+        returns, spread = tuple(episode.total for episode in episodes), measures["evaluation/return_std_gm"]
+        self._emit(EvaluationEnded(number + 1, returns, mean, spread, target, self.progress.best_return))
         return measures
 
     def evaluation_target(self) -> float:
@@ -283,7 +334,8 @@ class Trainer:
     def _play(self, players: tuple[Actor, Environments], target: float, seed: int) -> list[Episode]:
         def on_step() -> None:
             self._breathe()
-            self.view.advance()
+            if self._follows_steps:
+                self._emit(StepDone())
 
         return play(*players, target, seed, on_step=on_step)
 
@@ -299,8 +351,13 @@ class Trainer:
 
     # Stopping and saving.
 
+    def _stage(self, stage: Stage, total: int, done: int = 0, phase: Phase = "online") -> StageBegan:
+        return StageBegan(stage, total, done, self.progress.iteration + 1, self.total_iterations, phase)
+
     def _breathe(self) -> None:
+        """Stop here, if a signal or a callback asked for it."""
         self._watch.check()
+        self.callbacks.check()
 
     def _checkpoint_in_time(self) -> None:
         if time.monotonic() - self._checkpointed >= self.config.checkpoint_seconds:
@@ -323,23 +380,4 @@ class Trainer:
         write_checkpoint(self.folder.path / "checkpoint", Checkpoint(tensors, asdict(self.progress)))
         self.policy.save(self.folder.path / "policy")
         self._checkpointed = time.monotonic()
-
-    def _summary(self) -> dict[str, Any]:
-        evaluated = [line for line in self.folder.read_metrics() if "evaluation/return_mean_gm" in line]
-        last = evaluated[-1]["evaluation/return_mean_gm"] if evaluated else None
-        return {
-            "task": self.config.task,
-            "env_id": self.prepared.env_id,
-            "method": self.config.method,
-            "seed": self.config.seed,
-            "iterations": self.progress.iteration,
-            "updates": self.progress.updates,
-            "env_steps": self.progress.env_steps,
-            "seconds": time.monotonic() - self._begun,
-            "last_return": last,
-            "best_return": self.progress.best_return,
-            "best_iteration": self.progress.best_iteration,
-            "normalised_score": evaluated[-1].get("evaluation/normalised_score") if evaluated else None,
-            "data": self.prepared.data.statistics().summary(),
-            "warning": self.prepared.warning_about(last),
-        }
+        self._emit(CheckpointWritten(self.folder.path, self.progress.iteration, self.progress.updates))

@@ -20,6 +20,7 @@ from mental_accounts.policy.heads import ActionDistribution, make_head
 from mental_accounts.policy.long_attention import column_mask, is_long
 from mental_accounts.policy.policy_accounts import PolicyAccounts
 from mental_accounts.policy.policy_files import load_policy, save_policy
+from mental_accounts.policy.run_policy import policy_folder
 from mental_accounts.policy.state_map import StateMap
 from mental_accounts.policy.tokens import TokenEmbedding
 from mental_accounts.policy.transformer import Transformer, attention_mask
@@ -157,6 +158,11 @@ class DecisionTransformer(nn.Module):
     def save(self, folder: str | Path) -> None:
         """Write config and weights as JSON and safetensors, replacing what was there once all is written."""
         save_policy(folder, self.config, self.state_dict())
+
+    @classmethod
+    def from_run(cls, folder: str | Path, device: torch.device | str = "cpu") -> Self:
+        """The policy of a run as its last checkpoint has it."""
+        return cls.load(policy_folder(folder), device)
 
     @classmethod
     def load(cls, folder: str | Path, device: torch.device | str = "cpu") -> Self:

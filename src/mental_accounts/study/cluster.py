@@ -8,7 +8,6 @@ again, because its node was lost, fetches what the mailbox has and resumes.
 import contextlib
 import fcntl
 import io
-import json
 import os
 import shutil
 import socket
@@ -27,12 +26,15 @@ from mental_accounts.data.tensor_files import cache_folder
 from mental_accounts.errors import UsageError
 from mental_accounts.study.local import WORKER
 from mental_accounts.study.plan import Job
+from mental_accounts.study.run_process import Failed, event_of, parse_line
 from mental_accounts.study.study_view import StudyView
 
 SENT_SECONDS = 2.0
 """How often a task looks for something new to send."""
 RETRIES = 10
 """How many lost nodes a run survives."""
+KEPT_EVENTS = 20
+"""Of a run, besides warnings, while nobody asks for them."""
 SKIPPED = (".lock", "tensorboard")
 
 
@@ -99,8 +101,10 @@ class RayLauncher:
                 done, _ = ray.wait(list(waiting), timeout=1.0)
                 told = ray.get(mailbox.heard.remote())
                 for job in waiting.values():
-                    for what in told.get(str(job.path), ()):
-                        view.hears(job, what)
+                    for values in told.get(str(job.path), ()):
+                        event = event_of(values)
+                        if event is not None and not isinstance(event, Failed):
+                            view.hears(job, event)
                 for reference in done:
                     job = waiting.pop(reference)
                     try:
@@ -135,8 +139,11 @@ class Mailbox:
         self._told: dict[str, list[dict[str, Any]]] = {}
 
     def tell(self, path: str, what: dict[str, Any]) -> None:
-        """Something that a run said; the last of it is kept."""
-        self._told[path] = [*self._told.get(path, [])[-20:], what]
+        """An event of a run. Every warning is kept, and the last of the rest."""
+        told = [*self._told.get(path, []), what]
+        passing = [item for item in told if item.get("kind") != "warning"]
+        gone = passing[:-KEPT_EVENTS]
+        self._told[path] = [item for item in told if not any(item is old for old in gone)]
 
     def heard(self) -> dict[str, list[dict[str, Any]]]:
         """What was said since the last call."""
@@ -192,13 +199,13 @@ def run_remotely(mailbox: Any, path: str, config: dict[str, Any]) -> str | None:
         def listen() -> None:
             assert process.stdout is not None
             for line in process.stdout:
-                with contextlib.suppress(ValueError):
-                    told = json.loads(line)
-                    if not isinstance(told, dict):
-                        continue
-                    if "error" in told:
-                        problem.append(told["error"])
-                    mailbox.tell.remote(path, told)
+                values = parse_line(line)
+                if values is None:
+                    continue
+                event = event_of(values)
+                if isinstance(event, Failed):
+                    problem.append(event.error)
+                mailbox.tell.remote(path, values)
 
         listener = threading.Thread(target=listen, daemon=True)
         listener.start()

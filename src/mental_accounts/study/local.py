@@ -1,7 +1,5 @@
 """Runs on this machine, as many at a time as cores and memory allow, each in a process of its own."""
 
-import contextlib
-import json
 import os
 import queue
 import signal
@@ -16,6 +14,7 @@ import torch
 
 from mental_accounts.machine import available_memory, usable_cores
 from mental_accounts.study.plan import Job
+from mental_accounts.study.run_process import Failed, event_of, parse_line
 from mental_accounts.study.study_view import StudyView
 
 WORKER = (sys.executable, "-P", "-m", "mental_accounts.study.run_process")
@@ -99,11 +98,12 @@ class LocalLauncher:
             assert process.stdout is not None
             with process.stdout as lines:
                 for line in lines:
-                    with contextlib.suppress(ValueError):
-                        told = json.loads(line)
-                        if isinstance(told, dict):
-                            problem = told.get("error", problem)
-                            view.hears(job, told)
+                    values = parse_line(line)
+                    event = None if values is None else event_of(values)
+                    if isinstance(event, Failed):
+                        problem = event.error
+                    elif event is not None:
+                        view.hears(job, event)
             code = process.wait()
             with self._lock:
                 self._running.discard(process)

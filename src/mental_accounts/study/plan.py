@@ -7,16 +7,19 @@ seed share everything random between methods: data, initial weights, windows, en
 import difflib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
+from mental_accounts.changes import field_path, with_changes
 from mental_accounts.config import Method, TrainConfig
 from mental_accounts.data.tasks import find_task
 from mental_accounts.errors import UsageError
 from mental_accounts.files import parse_json, slug, write_atomically
 from mental_accounts.learning.run_folder import RunFolder, surroundings
+
+__all__ = ["STUDY_FILE", "Arm", "Job", "Study", "parse_changes", "with_changes"]
 
 STUDY_FILE = "study.json"
 OWN_FLAGS = {"task": "--task", "method": "--methods", "seed": "--seeds and --first-seed"}
@@ -146,7 +149,7 @@ def parse_changes(items: Sequence[str]) -> dict[str, Any]:
         name, given, text = item.partition("=")
         if not given:
             raise UsageError(f"{item!r} must look like field=value")
-        path = _path_of(name.strip().replace("-", "_"))
+        path = field_path(name.strip().replace("-", "_"))
         if path in OWN_FLAGS:
             raise UsageError(f"{path} is not changed by field=value: use {OWN_FLAGS[path]}")
         try:
@@ -154,41 +157,3 @@ def parse_changes(items: Sequence[str]) -> dict[str, Any]:
         except ValueError:
             changes[path] = text
     return changes
-
-
-def with_changes(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
-    """The configuration with these values; errors name the field."""
-    values = config.to_dict()
-    for path, value in changes.items():
-        *parents, name = path.split(".")
-        table = values
-        for parent in parents:
-            table = table[parent]
-        table[name] = value
-    try:
-        return TrainConfig.from_dict(values)
-    except TypeError as error:
-        raise UsageError(str(error)) from error
-
-
-def _path_of(name: str) -> str:
-    known = _paths(TrainConfig)
-    found = [path for path in known if path == name or path.rpartition(".")[2] == name]
-    if not found:
-        names = [path.rpartition(".")[2] for path in known]
-        close = difflib.get_close_matches(name, [*known, *names], n=3)
-        hint = f"did you mean {', '.join(close)}?" if close else f"there are {', '.join(names)}"
-        raise UsageError(f"there is no field {name!r} to set; {hint}")
-    return min(found, key=len)
-
-
-def _paths(cls: type, prefix: str = "") -> list[str]:
-    """The paths of all fields of a (nested) config."""
-    hints, found = get_type_hints(cls), []
-    for item in fields(cls):
-        inner = hints[item.name]
-        if isinstance(inner, type) and is_dataclass(inner):
-            found += _paths(inner, f"{prefix}{item.name}.")
-        else:
-            found.append(f"{prefix}{item.name}")
-    return found

@@ -1,18 +1,20 @@
 """One run in a process of its own: `python -P -m mental_accounts.study.run_process RUN`.
 
-It tells how it goes in lines of JSON.
+It sends its events home as lines of JSON, and `{"error": ...}` where it fails.
 """
 
+import contextlib
 import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mental_accounts.errors import InterruptedRunError
+from mental_accounts.learning.events import SENT, Event, UpdateDone, from_plain, to_plain
 from mental_accounts.learning.freed_memory import keep_freed_memory
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.run_view import SilentView
@@ -22,49 +24,53 @@ from mental_accounts.module_paths import find_own_modules
 REPORT_SECONDS = 0.25
 
 
-class ReportingView(SilentView):
-    """Tells another process: the share of updates made, the stage, and each iteration's numbers."""
+@dataclass(frozen=True)
+class Failed:
+    """A run ended by an error."""
 
-    def __init__(self, total_updates: int, updates: int = 0) -> None:
-        self.total = max(total_updates, 1)
-        self.updates = updates
-        self.text = ""
-        self._learns = False
-        self._told = 0.0
+    error: str
 
-    def stage(self, text: str, total: int, done: int = 0) -> None:
-        """Another stage."""
-        self.text, self._learns = text, text.startswith(("pretrain", "online"))
-        self._tell()
 
-    def advance(self) -> None:
-        """One more update, or one more step."""
-        self.updates += self._learns
-        if time.monotonic() - self._told > REPORT_SECONDS:
-            self._tell()
+def parse_line(line: str) -> dict[str, Any] | None:
+    """A line of a run's process as plain values; None where it is something else."""
+    with contextlib.suppress(ValueError):
+        values = json.loads(line)
+        if isinstance(values, dict):
+            return values
+    return None
 
-    def say(self, text: str) -> None:
-        """A line that stays."""
-        tell(said=text)
 
-    def metrics(self, line: Mapping[str, Any]) -> None:
-        """An iteration is over."""
-        self.updates = line["updates"]
-        tell(share=self.updates / self.total, stage=self.text, value=line.get("evaluation/return_mean_gm"))
+def event_of(values: dict[str, Any]) -> Event | Failed | None:
+    """What such a line says."""
+    return Failed(str(values["error"])) if "error" in values else from_plain(values)
 
-    def _tell(self) -> None:
-        self._told = time.monotonic()
-        tell(share=self.updates / self.total, stage=self.text)
+
+class SendingView(SilentView):
+    """Sends events home; of updates, a few per second."""
+
+    follows_steps = True
+
+    def __init__(self) -> None:
+        self._sent = 0.0
+
+    def __call__(self, event: Event) -> None:
+        if type(event).__name__ not in SENT:
+            return
+        if isinstance(event, UpdateDone):
+            if time.monotonic() - self._sent <= REPORT_SECONDS:
+                return
+            self._sent = time.monotonic()
+        send(to_plain(event))
 
 
 ANSWER = sys.stdout
 """For lines of JSON alone; what an environment prints goes to standard error."""
 
 
-def tell(**what: Any) -> None:
-    """One line for whoever listens. Where nobody does any more, the run stops after a checkpoint."""
+def send(values: dict[str, Any]) -> None:
+    """One line for the process that listens. Where none does any more, the run stops after a checkpoint."""
     try:
-        print(json.dumps(what), file=ANSWER, flush=True)
+        print(json.dumps(values), file=ANSWER, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), ANSWER.fileno())
         os.kill(os.getpid(), signal.SIGTERM)
@@ -77,13 +83,11 @@ def main() -> int:
     find_own_modules()
     keep_freed_memory()
     try:
-        config = folder.read_config()
-        done = [line["updates"] for line in folder.read_metrics()]
-        Trainer(config, folder, ReportingView(config.total_updates, max(done, default=0))).run()
+        Trainer(folder.read_config(), folder, SendingView()).run()
     except (InterruptedRunError, KeyboardInterrupt) as stop:
         return 128 + getattr(stop, "signal_number", signal.SIGINT)
     except Exception as error:
-        tell(error=f"{type(error).__name__}: {' '.join(str(error).split())}")
+        send({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"})
         return 1
     return 0
 

@@ -2,15 +2,30 @@
 
 import threading
 import time
-from collections.abc import Mapping
-from typing import Any, Self
+from dataclasses import dataclass
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from mental_accounts.learning.events import Event, IterationEnded, Message, StageBegan, UpdateDone
+from mental_accounts.learning.run_view import print_line
 from mental_accounts.study.plan import Job
 
 MINUTE = 60.0
+
+
+@dataclass(frozen=True)
+class RunWarning:
+    """What one or several runs warned of, in the same words."""
+
+    text: str
+    runs: tuple[str, ...]
+    """Their names."""
+
+    def __str__(self) -> str:
+        whose = self.runs[0] if len(self.runs) == 1 else f"{len(self.runs)} runs, first {self.runs[0]}"
+        return f"warning: {whose}: {self.text}"
 
 
 class StudyView:
@@ -21,6 +36,8 @@ class StudyView:
         self.total, self.finished = total, finished
         self._lock = threading.Lock()
         self._shares: dict[str, float] = {}
+        self._titles: dict[str, str] = {}
+        self._warned: dict[str, list[str]] = {}
         self._bars: dict[str, TaskID] = {}
         self._progress: Progress | None = None
         self._said = time.monotonic()
@@ -44,10 +61,15 @@ class StudyView:
         if self._progress is not None:
             self._progress.stop()
 
+    @property
+    def warnings(self) -> tuple[RunWarning, ...]:
+        """What the runs warned of so far; the same words of several runs once."""
+        with self._lock:
+            return tuple(RunWarning(text, tuple(sorted(runs))) for text, runs in self._warned.items())
+
     def say(self, text: str) -> None:
         """A line that stays."""
-        printer = self._progress.console if self._progress is not None else self.console
-        printer.print(text, highlight=False, markup=False, soft_wrap=True)
+        print_line(self._progress.console if self._progress is not None else self.console, text)
 
     def begins(self, job: Job) -> None:
         """A run is under way."""
@@ -58,25 +80,39 @@ class StudyView:
             else:
                 self.say(f"begins: {job.name}")
 
-    def hears(self, job: Job, what: Mapping[str, Any]) -> None:
-        """Something that its process said."""
+    def hears(self, job: Job, event: Event) -> None:
+        """Something happened in its process."""
         with self._lock:
-            if "said" in what:
-                if what["said"].startswith(("updates cannot", "acting cannot", "note:")):
-                    self.say(f"{job.name}: {what['said']}")
-                return
-            if "share" not in what:
-                return
-            self._shares[job.name] = what["share"]
-            if self._progress is not None:
-                self._progress.update(
-                    self._bars[job.name], completed=what["share"], description=f"{job.name}: {what['stage']}"
-                )
-                self._progress.update(self._overall, completed=self.finished + sum(self._shares.values()))
-            elif time.monotonic() - self._said > MINUTE:
-                self._said = time.monotonic()
-                done = self.finished + sum(self._shares.values())
-                self.say(f"{100 * done / self.total:.0f}% of all runs, {len(self._shares)} under way")
+            if isinstance(event, Message) and event.kind == "warning":
+                self._warn(job, event.text)
+            elif isinstance(event, StageBegan):
+                self._titles[job.name] = event.title
+                self._show(job)
+            elif isinstance(event, UpdateDone):
+                self._shares[job.name] = event.update / max(event.updates, 1)
+                self._show(job)
+            elif isinstance(event, IterationEnded):
+                self._shares[job.name] = event.metrics.get("updates", 0) / max(job.config.total_updates, 1)
+                self._show(job)
+
+    def _warn(self, job: Job, text: str) -> None:
+        """Show what no run has said yet; count who says the same."""
+        runs = self._warned.setdefault(text, [])
+        if not runs:
+            self.say(f"warning: {job.name}: {text}")
+        if job.name not in runs:
+            runs.append(job.name)
+
+    def _show(self, job: Job) -> None:
+        share, done = self._shares.get(job.name, 0.0), self.finished + sum(self._shares.values())
+        if self._progress is not None:
+            if job.name in self._bars:
+                title = f"{job.name}: {self._titles.get(job.name, '')}"
+                self._progress.update(self._bars[job.name], completed=share, description=title)
+            self._progress.update(self._overall, completed=done)
+        elif time.monotonic() - self._said > MINUTE:
+            self._said = time.monotonic()
+            self.say(f"{100 * done / self.total:.0f}% of all runs, {len(self._shares)} under way")
 
     def ends(self, job: Job, problem: str | None) -> None:
         """A run is over."""

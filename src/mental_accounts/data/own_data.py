@@ -1,0 +1,28 @@
+"""Data without a name in the table of tasks, from Python or a file: they travel in the folder of the run."""
+
+from pathlib import Path
+
+from mental_accounts.data.imports import HDF5, PICKLE, read_source
+from mental_accounts.data.tasks import Task, complete, part_of
+from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.errors import DataError
+
+UNNAMED = " (own)"
+"""How names end that mean nothing to another process: of data, and of environments."""
+FILES = (*HDF5, *PICKLE, ".safetensors")
+
+
+def read_file(path: Path) -> Trajectories:
+    """A file of trajectories: D4RL's HDF5 layout, a Decision Transformer `.pkl`, or what `Trajectories.save` wrote."""
+    if not path.exists():
+        raise DataError(f"{path}: no such file")
+    return Trajectories.load(path) if path.suffix.lower() == ".safetensors" else read_source(str(path))
+
+
+def load_own(name: str, path: Path | None, size: int | None = None, seed: int = 0) -> tuple[Task, Trajectories]:
+    """As `load_task`, of data that lie in the folder of a run."""
+    if path is None or not path.exists():
+        raise DataError(f"the data {name} are missing: they lie in the folder of the run that they were given to")
+    store = Trajectories.load(path)
+    task = complete(Task(name, "imported", name, None), store)
+    return task, store if size is None else part_of(store, size, seed)

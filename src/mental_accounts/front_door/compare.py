@@ -1,0 +1,218 @@
+"""Comparing methods: every task with every method and seed, then the statistics and a report."""
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, Literal
+
+from rich.console import Console
+
+from mental_accounts.changes import with_changes
+from mental_accounts.data.d4rl import cached_d4rl
+from mental_accounts.errors import UsageError
+from mental_accounts.front_door.given import preset_of
+from mental_accounts.learning.run_view import print_line
+from mental_accounts.presets import PresetName
+from mental_accounts.report.analysis import Analysis, analyse
+from mental_accounts.report.figures import check_matplotlib
+from mental_accounts.report.inspected import inspect_evidence
+from mental_accounts.report.packed import write_packed
+from mental_accounts.report.report import Report, write_report
+from mental_accounts.report.runs import Evidence, is_study, read_runs, read_study
+from mental_accounts.report.study_files import read_study_folder
+from mental_accounts.study.launch import LauncherKind, Outcome, Running, run_study
+from mental_accounts.study.plan import OWN_FLAGS, Arm, Study
+from mental_accounts.study.study_view import RunWarning
+
+MOST_SEEDS = 100_000
+PAPER_TASKS = ("hopper-medium", "walker2d-medium-replay")
+METHODS = ("odt", "ewa-vq-odt", "bc")
+Scope = Literal["window", "trajectory"]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ComparisonResult:
+    """What came of a comparison."""
+
+    folder: Path
+    """Runs, report and figures."""
+    headlines: tuple[str, ...]
+    """One sentence for each task and method: whether it helps, hurts, or cannot be told."""
+    report: Path
+    """report.html; report.md and report.json lie next to it."""
+    evidence: Evidence
+    """The runs that were compared."""
+    problems: Mapping[str, str]
+    """Runs that failed, and why; they are left out."""
+    warnings: tuple[RunWarning, ...]
+    """What runs warned of."""
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        """All numbers: scores by task and method, differences to the baseline with intervals."""
+        return analyse(self.evidence)
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row for each task and method: the last return, and the difference to the baseline, with 95% intervals."""
+        found = []
+        for part in self.analysis.tasks:
+            against = {comparison.method: comparison for comparison in part.comparisons}
+            for scores in part.scores:
+                last, comparison = scores.last_mean, against.get(scores.method)
+                difference = None if comparison is None else comparison.last
+                found.append(
+                    {
+                        "task": part.task,
+                        "method": scores.method,
+                        "seeds": len(scores.seeds),
+                        "last_return": last.estimate,
+                        "last_return_low": last.low,
+                        "last_return_high": last.high,
+                        "difference": None if difference is None else difference.estimate,
+                        "difference_low": None if difference is None else difference.low,
+                        "difference_high": None if difference is None else difference.high,
+                        "verdict": None if comparison is None else comparison.verdict,
+                    }
+                )
+        return found
+
+
+def compare(
+    tasks: str | Sequence[str] = ("hopper-medium",),
+    methods: str | Sequence[str] = METHODS,
+    *,
+    seeds: int | Sequence[int] = 2,
+    preset: PresetName = "quick",
+    out: str | Path | None = None,
+    workers: int | None = None,
+    launcher: LauncherKind = "local",
+    address: str | None = None,
+    cpus: float = 1.0,
+    gpus: float = 0.0,
+    progress: bool | None = None,
+    **changes: Any,
+) -> ComparisonResult:
+    """Run every task with every method and seed, each in a process of its own, and report which method helps.
+
+    Args:
+        tasks: one or several, by the names of `mental-accounts data list`.
+        methods: the baseline, then what is compared with it; `ewa-vq-odt:beta=0.1` changes fields of one of them.
+        seeds: how many (0, 1, ...), or which.
+        preset: where every run starts from.
+        out: the folder; None: comparisons/<tasks>-<preset>. The same folder again goes on where it was.
+        workers: runs at a time; None: as many as cores and memory allow.
+        launcher: local: processes of this machine; ray: tasks of a Ray cluster.
+        address: of a running Ray cluster; None: one is started here.
+        cpus: Ray: CPU cores that a run needs.
+        gpus: Ray: GPUs that a run needs.
+        progress: as in `ma.train`.
+        changes: fields of TrainConfig, for all methods: lr=3e-4, model={"hidden": 64}, or hidden=64.
+    """
+    for name in changes:
+        if name in OWN_FLAGS:
+            raise UsageError(f"{name} is not a change: a comparison sets it itself, by tasks=, methods= and seeds=")
+    chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    given = (tasks,) if isinstance(tasks, str) else tuple(tasks)
+    running = Running(None if out is None else Path(out), workers, launcher, address, cpus, gpus)
+    study = plan_study(given, (methods,) if isinstance(methods, str) else methods, chosen, preset, changes, running.out)
+    shown = Console().is_terminal if progress is None else progress
+    console = Console(quiet=not shown)
+    again, say = "the same call of ma.compare", partial(print_line, console)
+    result = run_comparison(study, running, ["python", *sys.argv], again, console, say)
+    if progress is None and not shown:
+        for warning in result.warnings:
+            print(warning, file=sys.stderr)
+    return result
+
+
+def plan_study(
+    tasks: Sequence[str],
+    methods: Sequence[str],
+    seeds: Sequence[int],
+    preset: PresetName,
+    changes: Mapping[str, Any],
+    out: Path | None = None,
+) -> Study:
+    """What a comparison consists of; what cannot be run is refused here."""
+    base = with_changes(preset_of(preset), changes)
+    name = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", task) for task in tasks)[:80]
+    arms = tuple(Arm.parse(text) for text in methods)
+    return Study(out or Path("comparisons") / f"{name}-{preset}", tuple(tasks), arms, tuple(seeds), base, preset)
+
+
+def seeds_from(first: int, count: int) -> tuple[int, ...]:
+    """So many seeds."""
+    if count < 1:
+        raise UsageError(f"a comparison needs at least one seed, got --seeds {count}")
+    if count > MOST_SEEDS:
+        raise UsageError(f"--seeds must be at most {MOST_SEEDS:,}, each is a run, got {count}")
+    return tuple(range(first, first + count))
+
+
+def plan_paper(seeds: Sequence[int], scopes: Sequence[Scope], changes: Mapping[str, Any], out: Path | None) -> Study:
+    """The paper's experiment: on D4RL's data where they have been downloaded, on built-in data where not."""
+    if not scopes:
+        raise UsageError("give at least one --scope: window, trajectory")
+    tasks = tuple(f"d4rl/{name}-v2" if cached_d4rl(f"{name}-v2").exists() else name for name in PAPER_TASKS)
+    arms: tuple[str, ...] = ("ewa-vq-odt",)
+    if tuple(scopes) != ("window",):
+        arms = tuple(f"ewa-vq-odt:account_scope={scope}" for scope in scopes)
+    return plan_study(tasks, ("odt", *arms), seeds, "paper", changes, out or Path("comparisons") / "paper")
+
+
+def run_comparison(
+    study: Study, running: Running, command: Sequence[str], again: str, console: Console, say: Say
+) -> ComparisonResult:
+    """Run what is missing, then report. `command` made it, and `again` goes on with it."""
+    check_matplotlib()
+    outcome = run_study(study, running, command, again, console)
+    return report_on(read_study(study.folder), study.folder, say, outcome)
+
+
+def report_folders(folders: Sequence[Path], out: Path | None, say: Say) -> ComparisonResult:
+    """The report of a comparison again, from its folder or its packed file, or one of any runs."""
+    first = _first_of(folders)
+    check_matplotlib()
+    if is_study(first):
+        evidence, out = read_study(first), out or (first.parent if first.is_file() else first)
+    else:
+        evidence, out = read_runs(folders), out or Path()
+    out.mkdir(parents=True, exist_ok=True)
+    return report_on(evidence, out, say)
+
+
+def pack_study(folders: Sequence[Path], path: Path) -> int:
+    """Write a comparison as one small file that `report_folders` reads as well; how many runs it has."""
+    return write_packed(read_study_folder(_first_of(folders)), path)
+
+
+def _first_of(folders: Sequence[Path]) -> Path:
+    """The first of some folders, if all are there and a comparison is alone."""
+    if not folders:
+        raise UsageError("give the folder of a comparison, or folders of runs")
+    missing = next((folder for folder in folders if not folder.exists()), None)
+    if missing is not None:
+        raise UsageError(f"{missing} does not exist; give the folder of a comparison, or folders of runs")
+    if any(map(is_study, folders)) and len(folders) > 1:
+        raise UsageError("give one comparison at a time, or folders of runs")
+    return folders[0]
+
+
+def report_on(evidence: Evidence, folder: Path, say: Say, outcome: Outcome | None = None) -> ComparisonResult:
+    """Write the report, linked to one inspected episode for each method and task."""
+    came = outcome or Outcome()
+    if evidence.runs:
+        inspected = inspect_evidence(evidence, folder, say)
+        found = replace(evidence, warnings=(*evidence.warnings, *inspected.warnings))
+        written: Report = write_report(found, folder, inspected.links)
+    elif came.problems:
+        told = "; ".join(f"{name}: {problem}" for name, problem in came.problems.items())
+        raise UsageError(f"there is no finished run to report on; {told}")
+    else:
+        written = write_report(evidence, folder)  # says what is missing
+    return ComparisonResult(folder, written.headlines, written.html, evidence, came.problems, came.warnings)

@@ -1,0 +1,87 @@
+"""A run, as Python sees it: what lies in its folder, and what can be done with it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from mental_accounts.config import TrainConfig
+from mental_accounts.errors import UsageError
+from mental_accounts.front_door.evaluate import Evaluation, evaluate_folder
+from mental_accounts.learning.callbacks import Callback
+from mental_accounts.learning.make_env import EnvironmentLike, EnvironmentSource, environment_source
+from mental_accounts.learning.run_folder import RunFolder
+from mental_accounts.policy import DecisionTransformer
+
+
+class Run:
+    """A run on disk, finished or not; everything is read from its folder when it is asked for.
+
+    `env` is the environment, where it has no name that the folder could record.
+    """
+
+    def __init__(self, folder: str | Path, env: EnvironmentLike | EnvironmentSource | None = None) -> None:
+        self.folder = Path(folder)
+        """Where it lies."""
+        self._files = RunFolder(folder)
+        if not self._files.is_run:
+            raise UsageError(f"{folder} holds no run: config.json is missing")
+        self._env = env if isinstance(env, EnvironmentSource) or env is None else environment_source(env)
+        self._policy: DecisionTransformer | None = None
+
+    def __repr__(self) -> str:
+        state = "finished" if self.is_finished else "not finished"
+        return f"Run({str(self.folder)!r}, {state}, {len(self.metrics)} iterations)"
+
+    @property
+    def config(self) -> TrainConfig:
+        """What was asked for."""
+        return self._files.read_config()
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether it has come to its end; where not, `resume` goes on."""
+        return self._files.is_finished
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One row per iteration; docs/metrics.md defines every number."""
+        return self._files.read_metrics()
+
+    @property
+    def returns(self) -> list[float]:
+        """The mean return of every evaluation so far."""
+        name = "evaluation/return_mean_gm"
+        return [row[name] for row in self.metrics if name in row]
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """The last and the best return, and more; None before the run is finished."""
+        return self._files.read_summary() if self.is_finished else None
+
+    @property
+    def policy(self) -> DecisionTransformer:
+        """The policy as the last checkpoint has it, on the CPU; read once."""
+        if self._policy is None:
+            self._policy = DecisionTransformer.from_run(self.folder)
+        return self._policy
+
+    def evaluate(
+        self,
+        *,
+        episodes: int = 10,
+        target_return: float | None = None,
+        seed: int = 0,
+        sample: bool = False,
+        device: str = "auto",
+        progress: bool | None = None,
+    ) -> Evaluation:
+        """Play episodes with the policy; as `ma.evaluate`."""
+        return evaluate_folder(
+            self.folder, self._env, episodes, target_return, seed, sample=sample, device=device, progress=progress
+        )
+
+    def resume(self, *, callbacks: Callback | Sequence[Callback] = (), progress: bool | None = None) -> "Run":
+        """Go on exactly where it was; as `ma.resume`."""
+        from mental_accounts.front_door.train import resume  # it returns runs itself
+
+        return resume(self.folder, env=self._env, callbacks=callbacks, progress=progress)

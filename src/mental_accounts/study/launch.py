@@ -1,0 +1,88 @@
+"""Running a study: what is not finished yet, on this machine or on a cluster."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from rich.console import Console
+
+from mental_accounts.data.tasks import load_task
+from mental_accounts.errors import UsageError
+from mental_accounts.learning.footprint import check_data_steps
+from mental_accounts.learning.signals import stopping_by_signal
+from mental_accounts.study.local import LocalLauncher, default_workers
+from mental_accounts.study.plan import Job, Study
+from mental_accounts.study.study_view import RunWarning, StudyView
+
+LauncherKind = Literal["local", "ray"]
+
+
+@dataclass(frozen=True)
+class Running:
+    """Where and how runs are made."""
+
+    out: Path | None = None
+    """Folder of runs and report; None: comparisons/<tasks>-<preset>. The same folder again goes on where it was."""
+    workers: int | None = None
+    """Runs at a time; None: as many as cores and memory allow."""
+    launcher: LauncherKind = "local"
+    """local: processes of this machine. ray: tasks of a Ray cluster (pip install 'mental-accounts[ray]')."""
+    address: str | None = None
+    """Ray: address of a running cluster; None: start one here."""
+    cpus: float = 1.0
+    """Ray: CPU cores that a run needs."""
+    gpus: float = 0.0
+    """Ray: GPUs that a run needs; 0.25 puts four runs on one."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of the runs, besides their folders."""
+
+    problems: dict[str, str] = field(default_factory=dict)
+    """What went wrong, by the name of the run."""
+    warnings: tuple[RunWarning, ...] = ()
+    """What runs warned of."""
+
+
+def run_study(study: Study, running: Running, command: Sequence[str], again: str, console: Console) -> Outcome:
+    """Run what is not finished. `command` made the study; `again` says how to go on where it is interrupted."""
+    if running.workers is not None and running.workers < 1:
+        raise UsageError(f"--workers must be at least 1, got {running.workers}")
+    study.write(command)
+    missing = [job for job in study.jobs if not job.is_finished]
+    done = len(study.jobs) - len(missing)
+    console.print(
+        f"{len(study.jobs)} runs ({len(study.tasks)} tasks × {len(study.arms)} methods × {len(study.seeds)} seeds) in "
+        f"{study.folder}" + (f", {done} finished before" if done else ""),
+        highlight=False, markup=False, soft_wrap=True,
+    )  # fmt: skip
+    if not missing:
+        return Outcome()
+    state = "before the first run began"
+    view = StudyView(len(study.jobs), done, console)
+    try:
+        with stopping_by_signal(), view:
+            if running.launcher == "ray":
+                from mental_accounts.study.cluster import RayLauncher  # an extra
+
+                state = "every run at its last checkpoint"
+                problems = RayLauncher(running.address, running.cpus, running.gpus).run(missing, view)
+            else:
+                _load_data(missing, view)
+                state = "every run after a checkpoint"
+                problems = LocalLauncher(running.workers or default_workers(missing)).run(missing, view)
+    except KeyboardInterrupt:
+        print(f"stopped, {state}; go on with: {again}", file=sys.stderr)
+        raise
+    return Outcome(problems, view.warnings)
+
+
+def _load_data(jobs: Sequence[Job], view: StudyView) -> None:
+    """Make the data of all runs before the first of them begins: once, and with all cores."""
+    for task, steps, seed in dict.fromkeys((j.task, j.config.data_steps, j.config.data_seed) for j in jobs):
+        view.say(f"data: {task}")
+        check_data_steps(steps, "--set data_steps")
+        load_task(task, steps, seed)
