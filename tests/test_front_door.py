@@ -83,7 +83,7 @@ def test_a_run_of_an_own_class_is_stopped_resumed_and_evaluated(capsys: Captured
     assert run.summary is None
     assert len(run.metrics) == 1
     assert run.evaluate(episodes=2).returns == ma.evaluate(run, episodes=2).returns
-    same(run.resume(), whole)
+    same(ma.resume(run), whole)
     with pytest.raises(ma.UsageError, match=r"pass it again, as in ma\.resume\(folder, env=\.\.\.\)"):
         ma.evaluate("whole")
     found = ma.evaluate("whole", env=Own, episodes=3, seed=1)

@@ -1,13 +1,11 @@
 """A run, as Python sees it: what lies in its folder, and what can be done with it."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mental_accounts.config import TrainConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.front_door.evaluate import Evaluation, evaluate_folder
-from mental_accounts.learning.callbacks import Callback
 from mental_accounts.learning.make_env import EnvironmentLike, EnvironmentSource, environment_source
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.policy import DecisionTransformer
@@ -39,7 +37,7 @@ class Run:
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has come to its end; where not, `resume` goes on."""
+        """Whether it has come to its end; where not, `ma.resume(run)` goes on."""
         return self._files.is_finished
 
     @property
@@ -79,9 +77,3 @@ class Run:
         return evaluate_folder(
             self.folder, self._env, episodes, target_return, seed, sample=sample, device=device, progress=progress
         )
-
-    def resume(self, *, callbacks: Callback | Sequence[Callback] = (), progress: bool | None = None) -> "Run":
-        """Go on exactly where it was; as `ma.resume`."""
-        from mental_accounts.front_door.train import resume  # it returns runs itself
-
-        return resume(self.folder, env=self._env, callbacks=callbacks, progress=progress)
