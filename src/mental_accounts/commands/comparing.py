@@ -19,7 +19,7 @@ from mental_accounts.evidence.inspected import inspect_evidence
 from mental_accounts.evidence.paper import beside_the_paper, paper_table_for
 from mental_accounts.evidence.report import Report, write_report
 from mental_accounts.evidence.runs import Evidence, read_runs, read_study
-from mental_accounts.learning.footprint import check_data_steps
+from mental_accounts.learning.preparation import check_settings
 from mental_accounts.learning.run_folder import RunError
 from mental_accounts.learning.signals import stopping_by_signal
 from mental_accounts.presets import PRESETS, PresetName
@@ -181,8 +181,11 @@ def run_study(study: Study, running: Running) -> dict[str, str]:
     """Run what is not finished; what went wrong, by run."""
     if running.workers is not None and running.workers < 1:
         raise StudyError(f"--workers must be at least 1, got {running.workers}")
-    study.write(["mental-accounts", *sys.argv[1:]])
     missing = [job for job in study.jobs if not job.is_finished]
+    if running.launcher == "local":  # a cluster has other memory
+        for job in {job.arm.label: job for job in missing}.values():  # tasks and seeds change no size
+            check_settings(job.config, lambda path: f"--set {path}")
+    study.write(["mental-accounts", *sys.argv[1:]])
     console = Console()
     done = len(study.jobs) - len(missing)
     console.print(
@@ -202,7 +205,6 @@ def run_study(study: Study, running: Running) -> dict[str, str]:
                 return RayLauncher(running.address, running.cpus, running.gpus).run(missing, view)
             for task, steps, seed in dict.fromkeys((j.task, j.config.data_steps, j.config.data_seed) for j in missing):
                 view.say(f"data: {task}")
-                check_data_steps(steps, "--set data_steps")
                 load_task(task, steps, seed)
             workers = running.workers or default_workers(missing)
             state = "every run after a checkpoint"

@@ -62,7 +62,7 @@ class Train:
         folder.write_config(settings, ["mental-accounts", *sys.argv[1:]])
         try:
             return _train(folder, settings, self.tracker)
-        except Exception:
+        except Exception:  # whatever it is: it is raised again
             if is_new and not folder.has_begun:  # what was asked for cannot be: leave nothing behind
                 shutil.rmtree(folder.path, ignore_errors=True)
             raise

@@ -323,8 +323,8 @@ class Trainer:
         self._checkpointed = time.monotonic()
 
     def _summary(self) -> dict[str, Any]:
-        evaluated = [line for line in self.folder.read_metrics() if "evaluation/return_mean_gm" in line]
-        last = evaluated[-1]["evaluation/return_mean_gm"] if evaluated else None
+        evaluated = self.folder.last_evaluation()
+        last = evaluated.get("evaluation/return_mean_gm")
         return {
             "task": self.config.task,
             "env_id": self.prepared.env_id,
@@ -337,7 +337,7 @@ class Trainer:
             "last_return": last,
             "best_return": self.progress.best_return,
             "best_iteration": self.progress.best_iteration,
-            "normalised_score": evaluated[-1].get("evaluation/normalised_score") if evaluated else None,
+            "normalised_score": evaluated.get("evaluation/normalised_score"),
             "data": self.prepared.data.statistics().summary(),
             "warning": self.prepared.warning_about(last),
         }
