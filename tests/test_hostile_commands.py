@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from mental_accounts import machine
 from mental_accounts.cli import main
 from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig, TrainConfig
 from mental_accounts.data.tasks import imported_path
@@ -100,6 +101,39 @@ def test_numbers_of_other_commands(capsys: Captured) -> None:
     refused(["evaluate", "one", "--episodes", HUGE], capsys, "lower --episodes")
     refused(["inspect", "one", "--episodes", HUGE], capsys, "lower --episodes")
     refused(["export", "one", "--num-envs", HUGE], capsys, "lower --num-envs")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (f"batch_size={HUGE}", "lower --set batch_size, now 1000"),
+        (f"hidden={HUGE}", "lower --set model.hidden"),
+        (f"layers={HUGE}", "lower --set model.layers"),
+        (f"context_length={HUGE}", "lower --set model.context_length"),
+        (f"eval_episodes={HUGE}", "lower --set eval_episodes"),
+        (f"env_workers={HUGE}", "lower --set env_workers"),
+        (f"data_steps={HUGE}", "lower --set data_steps"),
+    ],
+)
+@pytest.mark.parametrize("flag", ["--set", "--methods"])
+def test_a_comparison_without_memory_for_it(
+    flag: str, change: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    """Refused before data are made, folders are written and processes are started."""
+    monkeypatch.setattr(subprocess, "Popen", None)
+    given = ["--set", change] if flag == "--set" else ["--methods", "odt", f"ewa-vq-odt:{change}"]
+    refused(["compare", "--task", "hopper-medium", *given, "--out", "out"], capsys, words)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache"]
+
+
+def test_memory_of_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "CONTAINER", tmp_path)
+    (tmp_path / "memory.max").write_text("10000000\n")
+    (tmp_path / "memory.current").write_text("9000000\n")
+    (tmp_path / "memory.stat").write_text("anon 1000000\nactive_file 3000000\ninactive_file 4000000\n")
+    assert available_memory() == 8_000_000  # what is kept of files is given back
+    (tmp_path / "memory.max").write_text("max\n")
+    assert available_memory() > 8_000_000
 
 
 @pytest.mark.parametrize("given", [["--run", ""], ["--run="]])

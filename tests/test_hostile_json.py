@@ -213,6 +213,27 @@ def test_a_field_of_a_checkpoint(
 
 
 @pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("evaluation/return_mean_gm", "high", "return_mean_gm must be a finite number, got 'high'"),
+        ("evaluation/return_mean_gm", [1], "return_mean_gm must be a finite number"),
+        ("evaluation/normalised_score", "x", "normalised_score must be a finite number or null"),
+    ],
+)
+def test_a_line_that_a_resumed_run_repeats(name: str, value: Any, words: str, run: Path, capsys: Captured) -> None:
+    (run / "summary.json").unlink()
+    put(run / "metrics.jsonl", (name,), value)
+    refused(["resume", str(run)], capsys, words, "metrics.jsonl")
+
+
+def test_a_checkpoint_that_forgot_the_best_return(run: Path, capsys: Captured) -> None:
+    (run / "summary.json").unlink()
+    for path in run.glob("checkpoint/*/state.json"):
+        put(path, ("state", "best_return"), None)
+    refused(["resume", str(run)], capsys, "best_return must be a finite number")
+
+
+@pytest.mark.parametrize(
     ("name", "place", "value", "words"),
     [
         ("study.json", ("runs",), {}, "runs must be a list"),

@@ -5,6 +5,7 @@ And JSON, which may come from strangers: read within bounds, and refused in one 
 
 import contextlib
 import errno
+import io
 import json
 import os
 import re
@@ -17,6 +18,8 @@ from typing import Any
 
 LARGEST = 2**26
 """Bytes of a JSON file; ours have some thousand."""
+LARGEST_LINES = 2**28
+"""Bytes of one that has an object a line; a line of ours has about two thousand."""
 DEEPEST = 50
 """Levels of lists and objects within each other; ours have four."""
 LONGEST_NUMBER = 300
@@ -87,16 +90,57 @@ def parse_json(text: str, where: str) -> Any:
     NaN and Infinity are numbers here as they are for Python, which wrote them: whoever needs a finite one checks.
     """
     try:
-        if not text.strip():
-            raise ValueError("it is empty")
-        found = json.loads(text, object_pairs_hook=_fields_once, parse_int=_whole_number)
-        _check_depth(found)
+        found = _DECODER.decode(text)
+        if text.count("[") + text.count("{") > DEEPEST:
+            _check_depth(found)
     except RecursionError:
         raise ValueError(f"{where} cannot be read: {_TOO_DEEP}") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"{where} cannot be read: {error}, it is not JSON") from None
+        reason = f"{error}, it is not JSON" if text.strip() else "it is empty"
+        raise ValueError(f"{where} cannot be read: {reason}") from None
     except ValueError as error:
         raise ValueError(f"{where} cannot be read: {error}") from None
+    return found
+
+
+def read_lines(path: Path) -> list[str]:
+    """With their ends. Only a newline ends a line: JSON may hold what else does elsewhere."""
+    return list(io.StringIO(read_text(path, LARGEST_LINES), newline="\n"))
+
+
+def read_json_lines(path: Path) -> list[dict[str, Any]]:
+    """The JSON objects of all whole lines; a last one that was cut short is left out."""
+    found = _parse_flat_lines(read_text(path, LARGEST_LINES))
+    if found is not None:
+        return found
+    found = []
+    for number, line in enumerate(read_lines(path), 1):
+        where = f"{path}, line {number}"
+        try:
+            value = parse_json(line, where)
+            if not isinstance(value, dict):
+                raise ValueError(f"{where} cannot be read: it holds no JSON object")
+            found.append(value)
+        except ValueError:
+            if line.endswith("\n"):
+                raise
+    return found
+
+
+def _parse_flat_lines(text: str) -> list[dict[str, Any]] | None:
+    """JSON that has an object of plain values a line, parsed at once, which is faster; None where it is something else.
+
+    As many `{` and `}` as lines, at their beginnings and ends, leave no way for an object to span two of them.
+    """
+    lines = text.count("\n")
+    counts = {text.count("{"), f"\n{text}".count("\n{"), text.count("}\n")}
+    if counts != {lines} or not text.endswith("\n") or "[" in text:
+        return None
+    joined = text[:-1].replace("\n", ",\n")
+    try:
+        found: list[dict[str, Any]] = _DECODER.decode(f"[{joined}]")
+    except ValueError:
+        return None
     return found
 
 
@@ -115,6 +159,9 @@ def _whole_number(text: str) -> int:
     if len(text) > LONGEST_NUMBER:
         raise ValueError(f"a number of {len(text)} digits, {text[:20]}..., cannot be meant")
     return int(text)
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_fields_once, parse_int=_whole_number)
 
 
 def _check_depth(value: Any) -> None:

@@ -9,6 +9,8 @@ import torch
 
 from mental_accounts.errors import UsageError
 
+CONTAINER = Path("/sys/fs/cgroup")
+
 
 def usable_cores() -> int:
     """How many cores this process may use."""
@@ -18,9 +20,11 @@ def usable_cores() -> int:
 def available_memory() -> int:
     """Bytes that new processes may take: of the machine, and of the container where there is one."""
     left = [_of_machine()]
-    with contextlib.suppress(OSError, ValueError):  # `max` where the container has no limit
-        held = Path("/sys/fs/cgroup")
-        left.append(int((held / "memory.max").read_text()) - int((held / "memory.current").read_text()))
+    with contextlib.suppress(OSError, ValueError, KeyError):  # `max` where the container has no limit
+        most, taken = (int((CONTAINER / name).read_text()) for name in ("memory.max", "memory.current"))
+        counts = dict(line.split() for line in (CONTAINER / "memory.stat").read_text().splitlines())
+        cached = int(counts["active_file"]) + int(counts["inactive_file"])  # given back when it is asked for
+        left.append(most - taken + cached)
     return max(0, min(left))
 
 

@@ -54,6 +54,39 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return behaviours(tmp_path / "behaviours")
 
 
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        ((), [], "it holds no JSON object"),
+        (("tasks",), [], "tasks must be an object"),
+        (("tasks", "robot"), 3, "robot, cannot be read: it holds no JSON object"),
+        (("tasks", "robot", "env_id"), 3, "env_id must be text"),
+        (("tasks", "robot", "medium"), None, "medium must be an object"),
+        (("tasks", "robot", "medium", "file"), 3, "file must be text or null"),
+        (("tasks", "robot", "medium", "file"), "/etc/passwd", "file must lie beside it"),
+        (("tasks", "robot", "medium", "file"), "../secret", "file must lie beside it"),
+        (("tasks", "robot", "medium", "sha256"), 3, "sha256 must be text or null"),
+        (("tasks", "robot", "expert"), [], "expert, cannot be read: it holds no JSON object"),
+        (("tasks", "robot", "replay"), [], "it names no policy"),
+        (("tasks", "robot", "replay", 0), 3, "it holds no JSON object"),
+        (("tasks", "robot", "replay", 0, "weight"), "1", "weight must be a finite number"),
+        (("tasks", "robot", "replay", 0, "weight"), -1, "weight must be above 0"),
+        (("log_std_range",), [1], "high is missing"),
+        (("log_std_range",), ["a", 1], "low must be a finite number"),
+    ],
+)
+def test_a_manifest_that_is_wrong(folder: Path, place: tuple[Any, ...], value: Any, words: str) -> None:
+    manifest = {"whole": json.loads((folder / "manifest.json").read_text())}
+    *outer, last = "whole", *place
+    table: Any = manifest
+    for key in outer:
+        table = table[key]
+    table[last] = value
+    (folder / "manifest.json").write_text(json.dumps(manifest["whole"]))
+    with pytest.raises(ValueError, match=rf"manifest\.json.*{words}"):
+        [builtin.recipe_of("robot", kind, folder) for kind in builtin.KINDS]
+
+
 def same(one: Trajectories, two: Trajectories) -> bool:
     names = ("observations", "actions", "rewards", "lengths", "terminated", "truncated")
     return all(torch.equal(getattr(one, name), getattr(two, name)) for name in names)

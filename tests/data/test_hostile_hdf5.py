@@ -71,11 +71,12 @@ def two_compressors(file: h5py.File, name: str) -> None:
     h5py.h5d.create(file.id, name.encode(), h5py.h5t.IEEE_F32LE, space, made)
 
 
-def stored(block: bytes, rows: int = 15) -> Callable[[h5py.File, str], None]:
+def stored(block: bytes, rows: int = 15, compression: str = "gzip") -> Callable[[h5py.File, str], None]:
     """A chunk of `rows` float32 that holds these bytes in the file."""
 
     def make(file: h5py.File, name: str) -> None:
-        data = file.create_dataset(name, shape=(15,), maxshape=(None,), chunks=(rows,), dtype="f4", compression="gzip")
+        shape = {"shape": (15,), "maxshape": (None,), "chunks": (rows,), "dtype": "f4"}
+        data = file.create_dataset(name, **shape, compression=compression)
         data.id.write_direct_chunk((0,), block)
 
     return make
@@ -106,6 +107,12 @@ def stored(block: bytes, rows: int = 15) -> Callable[[h5py.File, str], None]:
         (stored(zlib.compress(bytes(10**6))), "does not unfold to its 60 bytes"),
         (stored(zlib.compress(bytes(10**6)), rows=500), "does not unfold to its 2000 bytes"),
         (stored(b"no gzip at all"), "cannot be read, the file is damaged"),
+        (stored(zlib.compress(bytes(60))[:-8]), "does not unfold to its 60 bytes"),
+        (stored(b"\x00\x00", compression="lzf"), "does not unfold to its 60 bytes"),
+        (stored(b"\x00\x00\xe0\x31\x00", compression="lzf"), "does not unfold to its 60 bytes"),
+        (stored(b"\x00\x00\xe0\xff\x00", compression="lzf"), "does not unfold to its 60 bytes"),
+        (stored(b"\x00\x00\xe0", compression="lzf"), "cannot be read, the file is damaged"),
+        (stored(b"\xe0\x33\x00", compression="lzf"), "cannot be read, the file is damaged"),
     ],
 )
 def test_a_key_that_is_something_else(
@@ -128,6 +135,12 @@ def test_a_key_that_is_something_else(
     assert len(capsys.readouterr().err.splitlines()) == 1
     assert path.read_bytes() == before
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_chunk_of_lzf(tmp_path: Path) -> None:
+    """One zero, and 59 times the byte before."""
+    block = stored(b"\x00\x00\xe0\x32\x00", compression="lzf")
+    assert not read_d4rl(hostile(tmp_path / "x.hdf5", instead("rewards", block))).rewards.any()
 
 
 def test_timeouts_that_are_a_group(tmp_path: Path) -> None:
@@ -251,7 +264,7 @@ BOMBS = {
     "10 GB of zeros": (gzipped_zeros, "unfold to"),
     "wide chunks": (wide_chunks, "observations and the other keys declare 15 steps"),
     "one evil chunk": (one_evil_chunk, "rewards cannot be read, the file is damaged"),
-    "tiny chunks": (declared(10**6, chunks=(1,)), "declares 1,000,000 chunks"),
+    "tiny chunks": (declared(10**6, chunks=(1,)), "declare 4,000,000 chunks"),
     "lengths": (instead("rewards", dataset(shape=(10**12,), dtype="f4", chunks=True)), "same number of steps"),
 }
 

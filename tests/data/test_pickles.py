@@ -186,7 +186,7 @@ def test_shapes_that_lie(tmp_path: Path) -> None:
     lie = data.replace(b"K\x4d\x85", b"\x8a\x06\x00\x00\x00\x00\x00\x01\x85")
     assert lie != data
     (tmp_path / "x.pkl").write_bytes(lie)
-    with pytest.raises(DataError, match=r"shape \(1099511627776,\) of f4 needs 4398046511104 bytes, got 308"):
+    with pytest.raises(DataError, match=r"shape \(1099511627776,\) of float32 needs 4398046511104 bytes, got 308"):
         read_pickle(tmp_path / "x.pkl")
 
 

@@ -26,10 +26,10 @@ def d4rl_arrays(parts: list[Episode]) -> dict[str, np.ndarray]:
     }
 
 
-def write_hdf5(path: Path, arrays: dict[str, np.ndarray]) -> Path:
+def write_hdf5(path: Path, arrays: dict[str, np.ndarray], compression: str = "gzip") -> Path:
     with h5py.File(path, "w") as file:
         for name, array in arrays.items():
-            file.create_dataset(name, data=array, compression="gzip" if array.dtype.kind in "bf" else None)
+            file.create_dataset(name, data=array, compression=compression if array.dtype.kind in "bf" else None)
         file.create_dataset("metadata/algorithm", data="SAC")
         file.create_dataset("infos/qpos", data=np.zeros((3, 2)))
     return path

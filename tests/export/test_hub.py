@@ -96,6 +96,28 @@ def test_a_run_that_is_not_finished_and_a_policy_of_unknown_origin(run: Path) ->
     ModelCard(bare).data.to_dict()
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("config.json", "[" * 100_000, "lists and objects lie more than"),
+        ("config.json", '{"config": 3}', "config must be an object, got 3"),
+        ("config.json", '{"config": {"task": 3}}', ", config, cannot be read: task must be text"),
+        ("task.json", '{"env_id": 7}', "env_id must be text"),
+        ("task.json", '{"target_return": "much"}', "target_return must be a finite number"),
+        ("summary.json", "[]", "it holds no JSON object"),
+        ("summary.json", '{"last_return": "good"}', "last_return must be a finite number"),
+        ("summary.json", '{"data": {"return_mean": NaN}}', ", data, cannot be read: return_mean must be"),
+        ("metrics.jsonl", "3\n", ", line 1 cannot be read"),
+        ("metrics.jsonl", '{"evaluation/return_mean_gm": "high"}\n', "return_mean_gm must be a finite number"),
+    ],
+)
+def test_files_of_a_run_that_are_wrong(run: Path, name: str, text: str, words: str) -> None:
+    (run / name).write_text(text)
+    with pytest.raises(ValueError, match=rf"{name}.*{words}") as caught:
+        HubPolicy.from_run(run)
+    assert len(str(caught.value).splitlines()) == 1
+
+
 def test_what_would_be_uploaded(run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sent: dict[str, Any] = {}
 

@@ -1,10 +1,10 @@
 """Every format that we read from strangers: a good file of it, how it is damaged, and the command that reads it."""
 
-import contextlib
 import gzip
 import pickle
 import random
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,14 +13,20 @@ import torch
 
 from mental_accounts.cli import BAD_INPUT
 from mental_accounts.config import ActionSpec, ModelConfig, PolicyConfig, TrainConfig
+from mental_accounts.data.builtin import KINDS, recipe_of
 from mental_accounts.data.tasks import imported_path
+from mental_accounts.export.model_card import card_text, read_run
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.policy import DecisionTransformer
+from mental_accounts.presets import PRESETS
 from mental_accounts.report.packed import write_packed
 from mental_accounts.report.runs import read_study
 from mental_accounts.report.study_files import read_study_folder
+from mental_accounts.study.plan import parse_changes, with_changes
 from tests.data.slow_windows import episodes
+from tests.data.test_builtin import behaviours
+from tests.data.test_minari import record
 from tests.data.writers import d4rl_arrays, pickled_paths, write_hdf5, write_pickle
 from tests.fuzz.mutations import mutated_bytes, mutated_json
 from tests.learning.conftest import aim_data
@@ -34,6 +40,10 @@ TINY = TrainConfig(
     pretrain_iterations=2, updates_per_pretrain_iteration=1, online_iterations=1, updates_per_iteration=1,
     eval_every=1, eval_episodes=1, env_workers=0,
 )  # fmt: skip
+SMALL = PolicyConfig(
+    state_dim=1, action=ActionSpec("box", 1, (-1.0,), (1.0,)), hidden=8, layers=1, heads=1, context_length=3,
+    max_timestep=5,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -42,13 +52,24 @@ class Format:
 
     make: Callable[[Path], str]
     mutate: Mutation
-    command: Callable[[Path], list[str] | None]
-    """What reads it, by the folder: the arguments of a command; or it is read right here, and None."""
+    command: Callable[[Path], list[str] | int]
+    """What reads it, by the folder: the arguments of a command; or it is read right here, for an exit code."""
 
 
-def _hdf5(folder: Path) -> str:
-    write_hdf5(folder / "data.hdf5", d4rl_arrays(episodes(4, longest=9)))
-    return "data.hdf5"
+def _hdf5(compression: str) -> Callable[[Path], str]:
+    def make(folder: Path) -> str:
+        write_hdf5(folder / "data.hdf5", d4rl_arrays(episodes(4, longest=9)), compression)
+        return "data.hdf5"
+
+    return make
+
+
+def _minari(name: str) -> Callable[[Path], str]:
+    def make(folder: Path) -> str:
+        record("Pendulum-v1", "test/pendulum-v0", episodes=2)
+        return f"minari/test/pendulum-v0/data/{name}"
+
+    return make
 
 
 def _pickle(protocol: int) -> Callable[[Path], str]:
@@ -67,9 +88,7 @@ def _store(folder: Path) -> str:
 def _policy(name: str) -> Callable[[Path], str]:
     def make(folder: Path) -> str:
         torch.manual_seed(0)
-        box = ActionSpec("box", 1, (-1.0,), (1.0,))
-        config = PolicyConfig(state_dim=1, action=box, hidden=8, layers=1, heads=1, context_length=3, max_timestep=5)
-        DecisionTransformer(config).save(folder / "policy")
+        DecisionTransformer(SMALL).save(folder / "policy")
         return f"policy/{name}" if name else f"policy/{next((folder / 'policy').glob('weights-*')).name}"
 
     return make
@@ -102,10 +121,38 @@ def _study(name: str) -> Callable[[Path], str]:
     return make
 
 
-def _read_study(folder: Path) -> None:
-    """What `report` reads; drawing its figures would take a second each time."""
-    with contextlib.suppress(*BAD_INPUT):
-        read_study(folder / "study")
+def _manifest(folder: Path) -> str:
+    behaviours(folder / "behaviours")
+    return "behaviours/manifest.json"
+
+
+def _change(folder: Path) -> str:
+    (folder / "change").write_text("model.hidden=64")
+    return "change"
+
+
+def here(read: Callable[[Path], object]) -> Callable[[Path], int]:
+    """Read without a command, by its rule."""
+
+    def run(folder: Path) -> int:
+        try:
+            read(folder)
+        except BAD_INPUT as error:
+            print(error, file=sys.stderr)
+            return 2
+        return 0
+
+    return run
+
+
+reported = here(lambda folder: read_study(folder / "study"))  # drawing the figures would take a second each time
+unpacked = here(lambda folder: read_study(folder / "study.jsonl.gz"))
+cooked = here(lambda folder: [recipe_of("robot", kind, folder / "behaviours") for kind in KINDS])
+carded = here(lambda folder: card_text(SMALL, read_run(folder / "run")))
+
+
+def _set(folder: Path) -> None:
+    with_changes(PRESETS["quick"], parse_changes([(folder / "change").read_text(errors="replace")]))
 
 
 def _packed(folder: Path) -> str:
@@ -119,17 +166,16 @@ def _mutated_inside(good: bytes, rng: random.Random) -> bytes:
     return gzip.compress(mutated_json(gzip.decompress(good), rng), 1)
 
 
-def _read_packed(folder: Path) -> None:
-    with contextlib.suppress(*BAD_INPUT):
-        read_study(folder / "study.jsonl.gz")
-
-
 def imported(file: str) -> Callable[[Path], list[str]]:
     return lambda folder: ["data", "import", str(folder / file), "--name", "mutant"]
 
 
 def evaluated(folder: Path) -> list[str]:
     return ["evaluate", str(folder / "policy"), "--env-id", ENV_ID, "--target-return", "5", "--episodes", "1"]
+
+
+def informed(folder: Path) -> list[str]:
+    return ["data", "info", "minari/test/pendulum-v0"]
 
 
 def played(folder: Path) -> list[str]:
@@ -141,7 +187,10 @@ def resumed(folder: Path) -> list[str]:
 
 
 FORMATS = {
-    "hdf5": Format(_hdf5, mutated_bytes, imported("data.hdf5")),
+    "hdf5": Format(_hdf5("gzip"), mutated_bytes, imported("data.hdf5")),
+    "hdf5, lzf": Format(_hdf5("lzf"), mutated_bytes, imported("data.hdf5")),
+    "minari": Format(_minari("main_data.hdf5"), mutated_bytes, informed),
+    "minari, metadata": Format(_minari("metadata.json"), mutated_json, informed),
     "pickle 2": Format(_pickle(2), mutated_bytes, imported("data.pkl")),
     "pickle 4": Format(_pickle(4), mutated_bytes, imported("data.pkl")),
     "pickle 5": Format(_pickle(pickle.HIGHEST_PROTOCOL), mutated_bytes, imported("data.pkl")),
@@ -152,12 +201,18 @@ FORMATS = {
     "task.json": Format(_run("task.json", finished=True), mutated_json, played),
     "metrics.jsonl": Format(_run("metrics.jsonl", finished=False), mutated_json, resumed),
     "checkpoint, state": Format(_run("checkpoint/*/state.json", finished=False), mutated_json, resumed),
-    "study.json": Format(_study("study.json"), mutated_json, _read_study),
-    "metrics of a study": Format(_study("runs/*/*/*/metrics.jsonl"), mutated_json, _read_study),
-    "summary of a study": Format(_study("runs/*/*/*/summary.json"), mutated_json, _read_study),
-    "packed study": Format(_packed, mutated_bytes, _read_packed),
-    "packed study, inside": Format(_packed, _mutated_inside, _read_packed),
     "checkpoint, tensors": Format(_run("checkpoint/*/*.safetensors", finished=False), mutated_bytes, resumed),
+    "trajectories of a run": Format(_run("trajectories/*.safetensors", finished=False), mutated_bytes, resumed),
+    "summary.json": Format(_run("summary.json", finished=True), mutated_json, resumed),
+    "study.json": Format(_study("study.json"), mutated_json, reported),
+    "metrics of a study": Format(_study("runs/*/*/*/metrics.jsonl"), mutated_json, reported),
+    "summary of a study": Format(_study("runs/*/*/*/summary.json"), mutated_json, reported),
+    "packed study": Format(_packed, mutated_bytes, unpacked),
+    "packed study, inside": Format(_packed, _mutated_inside, unpacked),
+    "model card, config": Format(_run("config.json", finished=True), mutated_json, carded),
+    "model card, summary": Format(_run("summary.json", finished=True), mutated_json, carded),
+    "behaviours": Format(_manifest, mutated_json, cooked),
+    "--set": Format(_change, mutated_bytes, here(_set)),
 }
 
 

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import io
 import json
+import os
 import random
 import resource
 import shutil
@@ -30,16 +31,19 @@ def main() -> None:
     from tests.fuzz.formats import FORMATS, good_folder
 
     warnings.simplefilter("ignore")
+    _keep_data_in(place / "good")
     path = good_folder(name, place / "good")
     good, known = path.read_bytes(), _files(place / "good")
+    folder = place / "case"
+    _keep_data_in(folder)
+    shutil.copytree(place / "good", folder, dirs_exist_ok=True)
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        FORMATS[name].command(place / "good")
-        _read(mental_accounts.cli.main, FORMATS[name].command(place / "good"))  # a good one: memory that any takes
+        code = _read(mental_accounts.cli.main, FORMATS[name].command(folder))  # a good one: memory that any takes
+    assert code == 0, f"a good file is refused: {name}"
     _limit_memory()
     for case in range(first, first + count):
         print(f"case {case}", flush=True)
         rng = random.Random(f"{name} {case}")
-        folder = place / "case"
         shutil.rmtree(folder, ignore_errors=True)
         shutil.copytree(place / "good", folder)
         damaged = folder / path.relative_to(place / "good")
@@ -48,9 +52,11 @@ def main() -> None:
         out, err, began = io.StringIO(), io.StringIO(), time.monotonic()
         signal.alarm(3 * MOST_SECONDS)
         broken = []
+        arguments: list[str] | int = []
         try:
             with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-                code = _read(mental_accounts.cli.main, FORMATS[name].command(folder))
+                arguments = FORMATS[name].command(folder)
+                code = _read(mental_accounts.cli.main, arguments)
         except BaseException as error:
             code = -1
             broken.append(
@@ -63,7 +69,7 @@ def main() -> None:
         broken += [f"{len(said.splitlines())} lines"] * (len(said.splitlines()) > MOST_LINES)
         broken += [f"{time.monotonic() - began:.0f} s"] * (time.monotonic() - began > MOST_SECONDS)
         broken += [f"{(_peak() - peak) / 1e6:.0f} MB"] * (_peak() - peak > MOST_BYTES)
-        is_input = "import" in (FORMATS[name].command(folder) or [])
+        is_input = isinstance(arguments, int) or "resume" not in arguments
         if is_input and hashlib.sha256(damaged.read_bytes()).digest() != before:
             broken.append("the input was changed")
         stray = {file for file in _files(folder) - known if file.parts[0] not in ("cache", "run")}
@@ -71,10 +77,14 @@ def main() -> None:
         print(json.dumps({"case": case, "code": code, "broken": broken}), flush=True)
 
 
-def _read(run: object, arguments: list[str] | None) -> int:
-    """0, or the exit code of a command."""
-    if arguments is None:
-        return 0
+def _keep_data_in(folder: Path) -> None:
+    os.environ |= {"MENTAL_ACCOUNTS_CACHE": str(folder / "cache"), "MINARI_DATASETS_PATH": str(folder / "minari")}
+
+
+def _read(run: object, arguments: list[str] | int) -> int:
+    """The exit code of a command, or of what was read without one."""
+    if isinstance(arguments, int):
+        return arguments
     try:
         return run(arguments)  # type: ignore[operator]
     except SystemExit as stop:

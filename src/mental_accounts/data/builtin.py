@@ -20,12 +20,15 @@ import numpy as np
 
 from mental_accounts.config import ActionSpec
 from mental_accounts.data.behaviour_worker import Shard
+from mental_accounts.data.data_checks import shown_names
 from mental_accounts.data.progress import progress_bar
 from mental_accounts.data.shards import Arrays, play_shards
 from mental_accounts.data.storage import check_memory
 from mental_accounts.data.tensor_files import cache_folder
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import DataError
+from mental_accounts.fields import check_fields, shown
+from mental_accounts.files import read_json
 from mental_accounts.spaces import action_spec_of, state_dim_of
 
 SHARD_STEPS = 5_000
@@ -64,18 +67,12 @@ def recipe_of(robot: str, kind: str, folder: Path | None = None) -> Recipe:
     path = folder / "manifest.json"
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file, the package was installed without its behaviour policies")
-    manifest = json.loads(path.read_text())
+    manifest = check_fields(read_json(path), {"tasks": "an object", "log_std_range": "a list"}, str(path))
     entry = manifest["tasks"].get(robot)
     if entry is None or kind not in KINDS:
-        raise DataError(f"built-in data exist for {sorted(manifest['tasks'])} × {list(KINDS)}, got {robot!r}, {kind!r}")
-    if kind == "medium-expert" and not entry.get("expert", {}).get("met"):
-        raise DataError(f"{robot}-medium-expert: no expert was reached when the behaviour policies were trained")
-    if kind == "medium":
-        parts = [entry["medium"] | {"weight": 1.0}]
-    elif kind == "medium-expert":
-        parts = [entry["medium"] | {"weight": 0.5}, entry["expert"] | {"weight": 0.5}]
-    else:
-        parts = entry["replay"]
+        known = shown_names(sorted(manifest["tasks"]))
+        raise DataError(f"built-in data exist for {known} × {list(KINDS)}, got {robot!r}, {kind!r}")
+    parts = _parts(entry, robot, kind, f"{path}, {robot},")
     total = sum(part["weight"] for part in parts)
     shares = []
     digest = hashlib.blake2b(digest_size=8)
@@ -85,8 +82,36 @@ def recipe_of(robot: str, kind: str, folder: Path | None = None) -> Recipe:
         digest.update(b"random" if file is None else _read_policy(file, part.get("sha256"), path))
         digest.update(f"{share.weight:.6f}".encode())
         shares.append(share)
-    low, high = manifest["log_std_range"]
-    return Recipe(entry["env_id"], (float(low), float(high)), tuple(shares), digest.hexdigest())
+    bounds = dict(zip(("low", "high"), manifest["log_std_range"], strict=False))
+    check_fields(bounds, dict.fromkeys(("low", "high"), "a finite number"), f"{path}, log_std_range,")
+    log_std_range = float(bounds["low"]), float(bounds["high"])
+    return Recipe(entry["env_id"], log_std_range, tuple(shares), digest.hexdigest())
+
+
+def _parts(entry: object, robot: str, kind: str, where: str) -> list[dict[str, Any]]:
+    """The policies of a data set with their weights."""
+    needed = {"replay": "a list"} if kind == "medium-replay" else {"medium": "an object"}
+    found = check_fields(entry, {"env_id": "text", **needed}, where)
+    if kind == "medium":
+        parts = [found["medium"] | {"weight": 1.0}]
+    elif kind == "medium-replay":
+        parts = found["replay"]
+    else:
+        expert = check_fields(found.get("expert", {}), {}, f"{where} expert,")
+        if not expert.get("met"):
+            raise DataError(f"{robot}-medium-expert: no expert was reached when the behaviour policies were trained")
+        parts = [found["medium"] | {"weight": 0.5}, expert | {"weight": 0.5}]
+    for part in parts:
+        check_fields(part, {"file": "text or null", "weight": "a finite number"}, f"{where} {kind},")
+        check_fields({"sha256": None, **part}, {"sha256": "text or null"}, f"{where} {kind},")
+        if part["weight"] <= 0:
+            raise DataError(f"{where} {kind}, cannot be read: weight must be above 0, got {part['weight']}")
+        file = Path(part["file"] or "")
+        if file.is_absolute() or ".." in file.parts:
+            raise DataError(f"{where} {kind}, cannot be read: file must lie beside it, got {shown(part['file'])}")
+    if not parts:
+        raise DataError(f"{where} {kind}, cannot be read: it names no policy")
+    return parts
 
 
 def _read_policy(file: Path, sha256: str | None, manifest: Path) -> bytes:

@@ -1,7 +1,8 @@
 """Checks where data enter: every message names the file, the key, and the first element that is wrong."""
 
+import contextlib
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,8 +26,24 @@ UNFOLDED_BYTES, UNFOLDED_SHARE, STEP_BYTES = 2**28, 32, 64
 """What a file may unfold to in memory: this many bytes, or this many times its own size, where that is more. A step
 counts for `STEP_BYTES` beside its numbers."""
 
-SHOWN_NAMES, SHOWN_LETTERS = 20, 60
-"""How much of a stranger's names an error repeats."""
+SHOWN_NAMES, SHOWN_LETTERS, SHOWN_REASON = 20, 60, 300
+"""How much of a stranger's names, and of what a library says about a file, an error repeats."""
+
+
+@contextlib.contextmanager
+def damaged(what: str, advice: str = "get the file again") -> Iterator[None]:
+    """Libraries fail in any way on a file that is damaged: one line, whatever they raised."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(f"{what} ({reason_of(error)}); {advice}") from None
+
+
+def reason_of(error: Exception) -> str:
+    """What an error says, on one line, and not too long."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:SHOWN_REASON]
 
 
 def check_unfolding(

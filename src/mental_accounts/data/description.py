@@ -44,7 +44,8 @@ def returns_to_go(rewards: Tensor, remaining: Tensor, gamma: float) -> Tensor:
     sums = rewards.clone()
     span, longest = 1, int(remaining.max())
     while span < longest:
-        later = torch.where(remaining[:-span] > span, sums[span:] * gamma**span, 0.0)
+        ahead = sums[span:] if gamma == 1 else sums[span:] * gamma**span
+        later = torch.where(remaining[:-span] > span, ahead, 0.0)
         sums[:-span] += later
         span *= 2
     return sums

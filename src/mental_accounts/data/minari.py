@@ -1,10 +1,14 @@
-"""Farama's Minari: data sets that are installed, that can be downloaded, or that the user recorded."""
+"""Farama's Minari: data sets that are installed, that can be downloaded, or that the user recorded.
+
+Minari finds and downloads them. Their files may be a stranger's: what Minari would follow is checked before it opens
+them, and their numbers are read by hdf5.py.
+"""
 
 import contextlib
+import re
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +16,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mental_accounts.config import ActionSpec
+from mental_accounts.data.data_checks import damaged, reason_of
+from mental_accounts.data.hdf5 import read_groups
 from mental_accounts.data.progress import progress_bar
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import DataError
+from mental_accounts.fields import check_fields, shown
+from mental_accounts.files import parse_json, read_json
+
+METADATA = {
+    "data_format": "text",
+    "total_episodes": "a whole number",
+    "observation_space": "text",
+    "action_space": "text",
+}
+"""What metadata.json must have. Without its spaces Minari would make the environment that it names: a program."""
+
+PLAIN_TYPE = re.compile("bool|u?int(8|16|32|64)|float(16|32|64)")
+"""Types of a space's bounds; others can ask for any amount of memory."""
+
+EPISODE_BYTES = 256
+"""The least that a file spends on an episode."""
+
+BROKEN = "delete it and get it again"
 
 
 def read_minari(dataset_id: str, *, download: bool = True) -> Trajectories:
@@ -24,39 +48,45 @@ def read_minari(dataset_id: str, *, download: bool = True) -> Trajectories:
     after its last action, is left out. The environment's id stands in `info["env_id"]`.
     """
     where = f"minari/{dataset_id}"
-    dataset = _open(dataset_id, download, where)
-    with _named(where):
-        observation_space, action_space = dataset.observation_space, dataset.action_space
+    dataset, file = _open(dataset_id, download, where)
+    action_space = dataset.action_space
+    spaces = _boxes(dataset.observation_space, "observations", f"{where}: episode 0: observations")
     parts: dict[str, list[NDArray[Any]]] = {"observations": [], "actions": [], "rewards": []}
     lengths, terminated, truncated = [], [], []
-    with _named(where), progress_bar(f"reading {where}", dataset.total_episodes) as advance:
-        for episode in dataset.iterate_episodes():
-            T, here = len(episode.rewards), f"{where}: episode {episode.id}"
+    count = len(dataset.episode_indices)
+    if not count:
+        raise DataError(f"{where}: the data set has no episode")
+    keys = [*spaces, "actions", "rewards", "terminations", "truncations"]
+    episodes = read_groups(file, [f"episode_{i}" for i in range(count)], keys, where)
+    with progress_bar(f"reading {where}", count) as advance:
+        for i, episode in enumerate(episodes):
+            T, here = len(episode["rewards"]), f"{where}: episode {i}"
             if T == 0:
                 raise DataError(f"{here} has 0 steps, expected at least one")
-            observations = _flat(observation_space, episode.observations, f"{here}: observations")
-            actions = _actions(action_space, episode.actions, where)
-            counts = {"observations": len(observations) - 1, "actions": len(actions), "rewards": T}
+            seen = [_flat(episode[name], space, f"{here}: {name}") for name, space in spaces.items()]
+            actions = _actions(action_space, episode["actions"], where)
+            counts = {name: len(array) - 1 for name, array in zip(spaces, seen, strict=True)}
+            counts |= {"actions": len(actions), **{name: len(episode[name]) for name in keys[-3:]}}
             if len(set(counts.values())) != 1:
                 raise DataError(f"{here}: expected as many steps of each, and one more observation, got {counts}")
-            parts["observations"].append(observations[:-1])
+            parts["observations"].append(np.concatenate(seen, axis=1)[:-1])
             parts["actions"].append(actions)
-            parts["rewards"].append(np.asarray(episode.rewards))
+            parts["rewards"].append(episode["rewards"])
             lengths.append(T)
-            terminated.append(bool(episode.terminations[-1]))
-            truncated.append(bool(episode.truncations[-1]) or not episode.terminations[-1])
+            terminated.append(bool(episode["terminations"].flat[-1]))
+            truncated.append(bool(episode["truncations"].flat[-1]) or not terminated[-1])
             advance(1)
-    if not lengths:
-        raise DataError(f"{where}: the data set has no episode")
-    with _named(where):
-        env_id = dataset.env_spec.id if dataset.env_spec is not None else None
+    for name, arrays in parts.items():
+        shapes = {array.shape[1:] for array in arrays}
+        if len(shapes) != 1:
+            raise DataError(f"{where}: {name} must have the same shape in all episodes, got {sorted(shapes)[:20]}")
     return Trajectories.from_steps(
         *(np.concatenate(arrays) for arrays in parts.values()),
         lengths=lengths,
         terminated=terminated,
         truncated=truncated,
         action_spec=_action_spec(action_space),
-        info={"source": "minari", "dataset": dataset_id, "env_id": env_id},
+        info={"source": "minari", "dataset": dataset_id, "env_id": dataset.env_spec and dataset.env_spec.id},
         where=where,
     )
 
@@ -67,70 +97,110 @@ def installed_minari() -> list[str]:
         import minari  # type: ignore[import-untyped]
     except ImportError:
         return []
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), damaged("Minari cannot list its data sets", "move what is none out of its folder"):
         warnings.simplefilter("ignore")  # it warns about folders that hold something else
         return list(minari.list_local_datasets())
 
 
-def _open(dataset_id: str, download: bool, where: str) -> Any:
+def _open(dataset_id: str, download: bool, where: str) -> tuple[Any, Path]:
+    """The data set, its metadata checked, and the file of its numbers, which nobody has looked at yet."""
     try:
         import minari
         from minari.storage.datasets_root_dir import get_dataset_path  # type: ignore[import-untyped]
     except ImportError:
         raise ImportError("reading Minari's data sets needs Minari: pip install 'mental-accounts[minari]'") from None
     folder: Path = get_dataset_path(dataset_id)
+    if not (folder / "data").is_dir():
+        _download(dataset_id, folder, download, where)
+    file = folder / "data" / "main_data.hdf5"
+    _check_metadata(folder / "data" / "metadata.json", file, where)
+    with warnings.catch_warnings(), damaged(f"{where}: Minari could not open it", BROKEN):
+        warnings.simplefilter("ignore")
+        return minari.load_dataset(dataset_id), file
+
+
+def _download(dataset_id: str, folder: Path, allowed: bool, where: str) -> None:
+    import minari
+
     new = not folder.exists()
     try:
+        if not allowed:
+            raise FileNotFoundError(f"it is not found locally at {folder}")
         with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
             warnings.simplefilter("ignore")  # newer versions of the data set are Minari's business
-            return minari.load_dataset(dataset_id, download=download)
+            minari.download_dataset(dataset_id)
     except BaseException as error:
         if new:  # Minari writes where it reads: half a download would pass for a data set
             shutil.rmtree(folder, ignore_errors=True)
         if not isinstance(error, Exception):
             raise
-        # Minari's storages, clouds and parsers raise what they like.
+        # Minari's storages and clouds raise what they like.
         raise DataError(
-            f"{where}: Minari could not open it ({type(error).__name__}: {error}); installed here: "
+            f"{where}: Minari could not open it ({reason_of(error)}); installed here: "
             f"{', '.join(installed_minari()) or 'none'}"
         ) from error
 
 
-@contextlib.contextmanager
-def _named(where: str) -> Iterator[None]:
-    """A damaged data set fails in any way: one line, whatever Minari, h5py or NumPy raised."""
-    try:
-        yield
-    except DataError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise DataError(f"{where}: the data set is damaged ({reason}); delete it and get it again") from error
+def _check_metadata(path: Path, file: Path, where: str) -> None:
+    """Refuse what Minari would take memory for, or execute."""
+    with damaged(f"{where}: the data set is damaged", BROKEN):
+        facts = check_fields(read_json(path), METADATA, str(path))
+        if facts["data_format"] != "hdf5":
+            raise DataError(
+                f"{where}: data_format must be hdf5, the only one that is read, got {shown(facts['data_format'])}"
+            )
+        episodes, size = facts["total_episodes"], file.stat().st_size
+        if not 0 <= episodes <= size // EPISODE_BYTES:
+            raise DataError(
+                f"{path}: total_episodes is {shown(episodes)}, but {file.name} of {size:,} bytes can hold "
+                f"{size // EPISODE_BYTES:,} at most; {BROKEN}"
+            )
+        for name in ("observation_space", "action_space"):
+            _check_space(parse_json(facts[name], f"{path}, {name},"), f"{path}, {name},")
 
 
-def _flat(space: Any, values: Any, where: str) -> NDArray[Any]:
-    """Box observations, or a dict or tuple of them, as (T + 1, obs)."""
+def _check_space(space: object, where: str) -> None:
+    found = check_fields(space, {"type": "text"}, where)
+    if not PLAIN_TYPE.fullmatch(str(found.get("dtype", "bool"))):
+        raise DataError(f"{where} cannot be read: dtype must be one of plain numbers, got {shown(found['dtype'])}")
+    parts = found.get("subspaces", [])
+    for part in parts.values() if isinstance(parts, dict) else parts:
+        _check_space(part, where)
+
+
+def _boxes(space: Any, name: str, where: str) -> dict[str, Any]:
+    """The Box spaces of an observation by the keys that their numbers lie under, in Gymnasium's order."""
     from gymnasium import spaces
 
     if isinstance(space, spaces.Box):
-        array = np.asarray(values)
-        return array.reshape(len(array), -1)
+        return {name: space}
     if isinstance(space, spaces.Dict):
-        return np.concatenate([_flat(part, values[name], f"{where}.{name}") for name, part in space.items()], axis=1)
-    if isinstance(space, spaces.Tuple):
-        parts = zip(space.spaces, values, strict=True)
-        return np.concatenate([_flat(part, value, f"{where}[{i}]") for i, (part, value) in enumerate(parts)], axis=1)
-    raise DataError(f"{where} must be of a Box space, or of a Dict or Tuple of them, got {space}")
+        parts = [(key, f"{where}.{key}", part) for key, part in space.items()]
+    elif isinstance(space, spaces.Tuple):
+        parts = [(f"_index_{i}", f"{where}[{i}]", part) for i, part in enumerate(space.spaces)]
+    else:
+        raise DataError(f"{where} must be of a Box space, or of a Dict or Tuple of them, got {shown(space)}")
+    return {key: box for end, here, part in parts for key, box in _boxes(part, f"{name}/{end}", here).items()}
 
 
-def _actions(space: Any, values: Any, where: str) -> NDArray[Any]:
+def _flat(values: NDArray[Any], space: Any, where: str) -> NDArray[Any]:
+    """Observations of a Box as (T + 1, obs)."""
+    if values.shape[1:] != space.shape:
+        raise DataError(
+            f"{where} must have shape (steps + 1, {', '.join(map(str, space.shape))}), got {values.shape}; images that "
+            "Minari has compressed are not read"
+        )
+    return values.reshape(len(values), -1)
+
+
+def _actions(space: Any, values: NDArray[Any], where: str) -> NDArray[Any]:
     from gymnasium import spaces
 
     if isinstance(space, spaces.Discrete):
-        return np.asarray(values).reshape(-1).astype(np.int64)
+        return values.reshape(-1).astype(np.int64)
     if isinstance(space, spaces.Box) and len(space.shape) == 1:
-        return np.asarray(values)
-    raise DataError(f"{where}: actions must be of a flat Box or a Discrete space, got {space}")
+        return values
+    raise DataError(f"{where}: actions must be of a flat Box or a Discrete space, got {shown(space)}")
 
 
 def _action_spec(space: Any) -> ActionSpec | None:

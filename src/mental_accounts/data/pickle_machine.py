@@ -6,6 +6,7 @@ takes constant memory, or as much as the bytes behind it: Python's own loader ta
 """
 
 import codecs
+import mmap
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mental_accounts.data.data_checks import shown_names
+from mental_accounts.data.data_checks import damaged, shown_names
 from mental_accounts.errors import DataError
 
 MAX_INSTRUCTIONS = 5_000_000
@@ -31,12 +32,25 @@ MAX_MEMO = 2**32
 """Above all numbers under which a pickle remembers a value."""
 
 
+MARK, TUPLE, TUPLE1, TUPLE2, TUPLE3, STOP = b"(t\x85\x86\x87."
+BININT1, BININT2, NEWFALSE, BINGET, LONG_BINPUT, MEMOIZE = b"KM\x89hr\x94"
+"""The instructions that most of a file of arrays consists of, by the names that Python has for them."""
+
+
 class Array:
     """What a pickle says an array, or a single number, consists of."""
 
-    def __init__(self, data: object = None, kind: object = None, shape: object = None, order: object = "C") -> None:
-        self.data, self.kind, self.shape, self.columns_first = data, kind, shape, order == "F"
-        self.made: NDArray[np.generic] | None = None
+    data: object = None
+    kind: object = None
+    shape: object = None
+    columns_first = False
+    made: NDArray[np.generic] | None = None
+
+    @classmethod
+    def of(cls, data: object, kind: object, shape: object, order: object = "C") -> "Array":
+        found = cls()
+        found.data, found.kind, found.shape, found.columns_first = data, kind, shape, order == "F"
+        return found
 
     def set_state(self, state: object) -> None:
         if not isinstance(state, tuple) or len(state) != 5:
@@ -48,6 +62,8 @@ class Array:
 class Kind:
     """A dtype: its code, and the byte order that follows in its state."""
 
+    made: np.dtype[Any] | None = None
+
     def __init__(self, code: object) -> None:
         self.code, self.order = code, "="
 
@@ -56,7 +72,7 @@ class Kind:
             raise ValueError("a type was made in a way that NumPy does not pickle")
         if any(part is not None for part in state[2:5]):
             raise ValueError("an array of records, where plain numbers belong")
-        self.order = state[1]
+        self.order, self.made = state[1], None
 
 
 def _encode(text: object, encoding: object = "latin1") -> str:
@@ -70,8 +86,8 @@ STAND_INS: dict[tuple[str, str], Callable[..., object] | None] = {
     ("numpy", "ndarray"): None,  # only named, never called
     ("numpy", "dtype"): lambda code, *_: Kind(code),
     ("numpy.core.multiarray", "_reconstruct"): lambda *_: Array(),
-    ("numpy.core.multiarray", "scalar"): lambda kind, data=None: Array(data, kind, ()),
-    ("numpy.core.numeric", "_frombuffer"): lambda data, kind, shape, order, *_: Array(data, kind, shape, order),
+    ("numpy.core.multiarray", "scalar"): lambda kind, data=None: Array.of(data, kind, ()),
+    ("numpy.core.numeric", "_frombuffer"): lambda data, kind, shape, order, *_: Array.of(data, kind, shape, order),
     ("_codecs", "encode"): _encode,
 }
 """The names that NumPy 1 and 2 pickle arrays and numbers under, and what stands for them here."""
@@ -84,41 +100,69 @@ class _Named:
         self.function = function
 
 
-def run_pickle(program: bytes, path: Path) -> object:
-    """The value that the pickle describes, of the types named above."""
-    try:
-        return _Machine(program, path).run()
-    except DataError:
-        raise
-    except Exception as error:  # a damaged pickle can fail in any way; it can do nothing else
-        reason = " ".join(str(error).split())[:200]
-        raise DataError(f"{path}: not a whole pickle of arrays ({type(error).__name__}: {reason})") from None
+def run_pickle(path: Path) -> object:
+    """The value that the pickle describes, of the types named above; its bytes stay in the file until they are read."""
+    with damaged(f"{path}: not a whole pickle of arrays"), path.open("rb") as file:
+        return _Machine(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), path).run()
 
 
 class _Machine:
-    def __init__(self, program: bytes, path: Path) -> None:
+    def __init__(self, program: mmap.mmap, path: Path) -> None:
         self.program, self.view, self.path = program, memoryview(program), path
         self.place = 0
         self.stack: list[Any] = []
-        self.below: list[list[Any]] = []  # the stacks under each mark
+        self.marks: list[int] = []  # how high the stack was
         self.memo: dict[int, Any] = {}
 
     def run(self) -> object:
-        program, steps, end = self.program, _INSTRUCTIONS, len(self.program)
+        """Instruction by instruction. Those that an array takes most of are right here: a call each is too slow."""
+        program, steps, stack, marks, memo = self.program, _INSTRUCTIONS, self.stack, self.marks, self.memo
+        place = 0
         for _ in range(MAX_INSTRUCTIONS):
-            if self.place >= end:
-                raise EOFError("it ends before its end")
-            code = program[self.place]
-            self.place += 1
-            if code == 0x2E:  # STOP
-                return self.stack.pop()
+            code = program[place]
+            place += 1
             step = steps[code]
-            if step is None:
+            if step is not None:
+                self.place = place
+                step(self)
+                place = self.place
+            elif code == MEMOIZE:
+                memo[len(memo)] = stack[-1]
+            elif code == BINGET:
+                stack.append(memo[program[place]])
+                place += 1
+            elif code == LONG_BINPUT:
+                memo[int.from_bytes(program[place : place + 4], "little")] = stack[-1]
+                place += 4
+            elif code == BININT1:
+                stack.append(program[place])
+                place += 1
+            elif code == BININT2:
+                stack.append(int.from_bytes(program[place : place + 2], "little"))
+                place += 2
+            elif code == TUPLE1:
+                stack[-1] = (stack[-1],)
+            elif code == TUPLE2:
+                last = stack.pop()
+                stack[-1] = (stack[-1], last)
+            elif code == TUPLE3:
+                middle, last = stack[-2:]
+                del stack[-2:]
+                stack[-1] = (stack[-1], middle, last)
+            elif code == MARK:
+                marks.append(len(stack))
+            elif code == TUPLE:
+                height = marks.pop()
+                stack[height:] = [tuple(stack[height:])]
+            elif code == NEWFALSE:
+                stack.append(False)
+            elif code == STOP:
+                return stack.pop()
+            else:
                 raise DataError(
-                    f"{self.path}: refused, the pickle has the instruction {code:#04x} at byte {self.place - 1}, which "
+                    f"{self.path}: refused, the pickle has the instruction {code:#04x} at byte {place - 1}, which "
                     "plain values do not need; nothing was executed"
                 )
-            step(self)
         raise DataError(
             f"{self.path}: the pickle has more than {MAX_INSTRUCTIONS:,} instructions; keep numbers in NumPy arrays, "
             "not in lists"
@@ -152,19 +196,17 @@ class _Machine:
     def push(self, value: object) -> None:
         self.stack.append(value)
 
-    def mark(self) -> None:
-        self.below.append(self.stack)
-        self.stack = []
-
     def pop_mark(self) -> list[Any]:
-        items, self.stack = self.stack, self.below.pop()
+        height = self.marks.pop()
+        items = self.stack[height:]
+        del self.stack[height:]
         return items
 
     def pop(self) -> None:
-        if self.stack:
-            self.stack.pop()
+        if self.marks and self.marks[-1] == len(self.stack):
+            self.marks.pop()
         else:
-            self.pop_mark()
+            self.stack.pop()
 
     def remember(self, number: int) -> None:
         if not 0 <= number < MAX_MEMO:
@@ -189,11 +231,6 @@ class _Machine:
     def new_dict(self, items: list[Any]) -> None:
         self.push({})
         self.set_items(items)
-
-    def tuple_of(self, count: int) -> None:
-        if len(self.stack) < count:
-            raise IndexError("a tuple of more values than there are")
-        self.stack[-count:] = [tuple(self.stack[-count:])]
 
     def name(self, module: object, name: object) -> None:
         if not isinstance(module, str) or not isinstance(name, str):
@@ -262,18 +299,14 @@ def _frame(machine: _Machine) -> None:
 _STEPS: dict[bytes, Callable[[_Machine], None]] = {
     b"\x80": _protocol,
     b"\x95": _frame,
-    b"(": lambda m: m.mark(),
-    b"0": lambda m: m.pop(),
+    b"0": _Machine.pop,
     b"1": lambda m: (m.pop_mark(), None)[1],
     b"2": lambda m: m.push(m.stack[-1]),
     # Plain values.
     b"N": lambda m: m.push(None),
     b"\x88": lambda m: m.push(True),
-    b"\x89": lambda m: m.push(False),
     b"I": lambda m: m.push(_integer(m.line())),
     b"J": lambda m: m.push(int.from_bytes(m.take_view(4), "little", signed=True)),
-    b"K": lambda m: m.push(m.byte()),
-    b"M": lambda m: m.push(m.number(2)),
     b"L": lambda m: m.push(int(m.line().removesuffix(b"L"))),
     b"\x8a": lambda m: m.push(_long(m, 1)),
     b"\x8b": lambda m: m.push(_long(m, 4)),
@@ -296,10 +329,6 @@ _STEPS: dict[bytes, Callable[[_Machine], None]] = {
     b"a": lambda m: m.append([m.stack.pop()]),
     b"e": lambda m: m.append(m.pop_mark()),
     b")": lambda m: m.push(()),
-    b"t": lambda m: m.push(tuple(m.pop_mark())),
-    b"\x85": lambda m: m.tuple_of(1),
-    b"\x86": lambda m: m.tuple_of(2),
-    b"\x87": lambda m: m.tuple_of(3),
     b"}": lambda m: m.push({}),
     b"d": lambda m: m.new_dict(m.pop_mark()),
     b"s": lambda m: m.set_items([m.stack.pop(-2), m.stack.pop()]),
@@ -307,17 +336,14 @@ _STEPS: dict[bytes, Callable[[_Machine], None]] = {
     # What was remembered.
     b"p": lambda m: m.remember(int(m.line())),
     b"q": lambda m: m.remember(m.byte()),
-    b"r": lambda m: m.remember(m.number(4)),
-    b"\x94": lambda m: m.remember(len(m.memo)),
     b"g": lambda m: m.push(m.memo[int(m.line())]),
-    b"h": lambda m: m.push(m.memo[m.byte()]),
     b"j": lambda m: m.push(m.memo[m.number(4)]),
     # NumPy's names.
     b"c": lambda m: m.name(m.line().decode(), m.line().decode()),
     b"\x93": lambda m: m.name(m.stack.pop(-2), m.stack.pop()),
-    b"R": lambda m: m.reduce(),
-    b"b": lambda m: m.build(),
+    b"R": _Machine.reduce,
+    b"b": _Machine.build,
 }
 
 _INSTRUCTIONS = [_STEPS.get(bytes([code])) for code in range(256)]
-"""By their byte; None where plain values do not need it."""
+"""By their byte; None where plain values do not need it, and for those that `run` follows itself."""

@@ -25,6 +25,9 @@ PLAIN_TYPE = re.compile(r"[<>=|]?([?]|b1|[iu][1248]|f[248])")
 MAX_DIMENSIONS = 32
 """Of an array, as in NumPy 1."""
 
+SHAPES = {"observations": ((2,), "(steps, obs)"), "actions": ((1, 2), "(steps, act) or (steps,)")}
+"""How many dimensions these have, and in words; all others have one."""
+
 ARRAY_BYTES = 256
 """Of an array beside its numbers: bounds how often a trajectory of one step can be named."""
 
@@ -40,11 +43,10 @@ def read_pickle(
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
-    program = path.read_bytes()
-    content = run_pickle(program, path)
+    content = run_pickle(path)
     if not isinstance(content, (list, tuple)) or not content:
         raise DataError(f"{path}: expected a list of trajectories, got {_kind(content)}")
-    parts = _trajectories(content, len(program), path)
+    parts = _trajectories(content, path.stat().st_size, path)
     terminated = np.array([bool(part["terminals"][-1]) for part in parts])
     for name in ("observations", "actions"):
         shapes = {part[name].shape[1:] for part in parts}
@@ -73,8 +75,8 @@ def _trajectories(content: Sequence[object], size: int, path: Path) -> list[dict
             part = known[id(item)] = _trajectory(item, f"{path}: trajectory {i}")
         parts.append(part)
         steps += len(part["rewards"])
-        held += sum(array.nbytes for array in part.values())
         for name, array in part.items():
+            held += array.nbytes
             declared[name] += array.size * max(4, array.itemsize) + ARRAY_BYTES
         if held > size:  # something is named more than once
             where = f"{path}: trajectory {i}"
@@ -91,17 +93,18 @@ def _trajectory(item: object, where: str) -> dict[str, NDArray[Any]]:
         if name not in item:
             raise DataError(f"{where}: has no {name}, only {shown_names(sorted(map(str, item)))}")
         array = arrays[name] = _array(item[name], f"{where}: {name}")
-        ranks = {"observations": (2,), "actions": (1, 2)}.get(name, (1,))
+        ranks, expected = SHAPES.get(name, ((1,), "(steps,)"))
+        if array.ndim in ranks:
+            continue
         if name in ("rewards", ends) and array.ndim == 2 and array.shape[1] == 1:  # as some files have them
             arrays[name] = array[:, 0]
-        elif array.ndim not in ranks and (array.ndim == 0 or len(array)):
-            expected = {"observations": "(steps, obs)", "actions": "(steps, act) or (steps,)"}.get(name, "(steps,)")
+        elif array.ndim == 0 or len(array):
             raise DataError(f"{where}: {name} must have shape {expected}, got {array.shape}")
     counts = {name: len(array) for name, array in arrays.items()}
     if len(set(counts.values())) != 1 or not counts["rewards"]:
         raise DataError(f"{where}: all keys must have the same number of steps, at least one, got {counts}")
-    flags = arrays.pop(ends).astype(bool)
-    if flags[:-1].any():
+    flags = arrays.pop(ends).astype(bool, copy=False)
+    if np.count_nonzero(flags[:-1]):
         raise DataError(f"{where}: {ends}[{int(flags.argmax())}] is set before the last step, {len(flags) - 1}")
     return arrays | {"terminals": flags}
 
@@ -121,20 +124,18 @@ def _array(value: object, where: str) -> NDArray[Any]:
 
 def _made(value: Array, where: str) -> NDArray[Any]:
     """The array that the pickle describes, on the bytes that it names."""
-    code, order = (value.kind.code, value.kind.order) if isinstance(value.kind, Kind) else (None, None)
-    if not isinstance(code, str) or not PLAIN_TYPE.fullmatch(code) or order not in ("<", ">", "=", "|"):
-        named = shown_names([code])[1:-1] if isinstance(code, str) else _kind(code)
-        raise DataError(f"{where}: expected an array of plain numbers, got one of type {named}")
-    kind = np.dtype(code)
-    kind = kind.newbyteorder("<") if order == "<" else kind.newbyteorder(">") if order == ">" else kind
+    kind = _dtype(value.kind, where)
     shape = value.shape if isinstance(value.shape, tuple) else (value.shape,)
-    if len(shape) > MAX_DIMENSIONS or not all(type(n) is int and 0 <= n < 2**63 for n in shape):
-        raise DataError(f"{where}: the array has a shape that is none; expected up to {MAX_DIMENSIONS} whole numbers")
+    for n in shape:
+        if type(n) is not int or not 0 <= n < 2**63 or len(shape) > MAX_DIMENSIONS:
+            raise DataError(
+                f"{where}: the array has a shape that is none; expected up to {MAX_DIMENSIONS} whole numbers"
+            )
     if not isinstance(value.data, (bytes, memoryview, str)):
         raise DataError(f"{where}: expected the bytes of an array, got {_kind(value.data)}")
     needed = math.prod(shape) * kind.itemsize
     if needed != len(value.data):
-        raise DataError(f"{where}: shape {shape} of {code} needs {needed} bytes, got {len(value.data)}")
+        raise DataError(f"{where}: shape {shape} of {kind} needs {needed} bytes, got {len(value.data)}")
     try:
         data = value.data.encode("latin1") if isinstance(value.data, str) else value.data
     except UnicodeEncodeError:
@@ -142,6 +143,20 @@ def _made(value: Array, where: str) -> NDArray[Any]:
     array = np.frombuffer(data, np.uint8 if kind.kind == "b" else kind)
     array = array.astype(bool) if kind.kind == "b" else array  # whose bytes may be anything
     return array.reshape(shape, order="F" if value.columns_first else "C")
+
+
+def _dtype(kind: object, where: str) -> np.dtype[Any]:
+    """The type that the pickle describes; most often all arrays of a file share a few."""
+    if not isinstance(kind, Kind):
+        raise DataError(f"{where}: expected an array of plain numbers, got one of type {_kind(kind)}")
+    if kind.made is None:
+        code, order = kind.code, kind.order
+        if not isinstance(code, str) or not PLAIN_TYPE.fullmatch(code) or order not in ("<", ">", "=", "|"):
+            named = shown_names([code])[1:-1] if isinstance(code, str) else _kind(code)
+            raise DataError(f"{where}: expected an array of plain numbers, got one of type {named}")
+        made = np.dtype(code)
+        kind.made = made.newbyteorder("<") if order == "<" else made.newbyteorder(">") if order == ">" else made
+    return kind.made
 
 
 def _joined(parts: list[NDArray[Any]], name: str) -> NDArray[Any]:

@@ -5,15 +5,14 @@ reached the run moves back to the beginning. One more row than the capacity is k
 where there is no step.
 """
 
-import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from mental_accounts.errors import DataError
+from mental_accounts.machine import available_memory
 
 MOVED_ROWS = 2**16
 """Rows moved at a time when the live run goes back to the beginning: bounds the extra memory."""
@@ -155,12 +154,4 @@ def _free_memory(device: torch.device) -> int | None:
         free, _ = torch.cuda.mem_get_info(device)
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(free) + int(unused)
-    if device.type == "cpu":
-        meminfo = Path("/proc/meminfo")
-        if meminfo.exists():
-            for line in meminfo.read_text().splitlines():
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-        elif hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names:
-            return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return None
+    return available_memory() if device.type == "cpu" else None

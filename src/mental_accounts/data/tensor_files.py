@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from mental_accounts.data.data_checks import shown_names
+from mental_accounts.data.data_checks import reason_of, shown_names
 from mental_accounts.errors import DataError
 from mental_accounts.files import whole_file
 
@@ -77,8 +77,9 @@ def read_tensors(path: Path, required: Sequence[str]) -> tuple[dict[str, Tensor]
     except DataError:
         raise
     except DAMAGED as error:
-        reason = " ".join(str(error).split())[:200]
-        raise DataError(f"{path}: not a whole safetensors file ({reason}); delete it and make it again") from None
+        raise DataError(
+            f"{path}: not a whole safetensors file ({reason_of(error)}); delete it and make it again"
+        ) from None
     missing = [name for name in required if name not in tensors]
     if missing:
         raise DataError(f"{path}: has no {missing}, only {shown_names(sorted(tensors))}")

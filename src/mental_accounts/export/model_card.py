@@ -1,11 +1,12 @@
 """A model card for the Hub, from a policy's config and the folder of the run that trained it."""
 
-import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
 from mental_accounts.config import PolicyConfig
+from mental_accounts.fields import check_fields
+from mental_accounts.files import read_json, read_json_lines
 
 METHODS = {
     "bc": "Behaviour cloning (bc)",
@@ -16,22 +17,44 @@ METHODS = {
 TAGS = ("reinforcement-learning", "decision-transformer", "mental-accounts")
 
 
+RETURN = "evaluation/return_mean_gm"
+KINDS = {
+    "config": {"config": "an object", "versions": "an object"},
+    "config.config": {
+        "task": "text or null", "target_return": "a finite number or null", "eval_episodes": "a whole number or null",
+        "seed": "a whole number or null",
+    },
+    "task": {"env_id": "text or null", "target_return": "a finite number or null"},
+    "summary": {
+        "last_return": "a finite number or null", "best_return": "a finite number or null",
+        "normalised_score": "a finite number or null", "data": "an object or null",
+    },
+    "summary.data": {"return_mean": "a finite number or null"},
+}  # fmt: skip
+"""What a card repeats of a run, where it is there."""
+
+
 def read_run(folder: Path) -> dict[str, Any]:
     """config.json, task.json, summary.json and the evaluations in metrics.jsonl; what is not there is left out."""
     run: dict[str, Any] = {}
-    for name in ("config", "task", "summary"):
+    for name, inner in (("config", "config"), ("task", None), ("summary", "data")):
         path = folder / f"{name}.json"
-        if path.is_file():
-            run[name] = json.loads(path.read_text())
+        if path.exists():
+            run[name] = _checked(read_json(path), name, str(path))
+            if inner is not None and run[name].get(inner) is not None:
+                _checked(run[name][inner], f"{name}.{inner}", f"{path}, {inner},")
     metrics = folder / "metrics.jsonl"
-    evaluations = []
-    for text in metrics.read_text().splitlines() if metrics.is_file() else []:
-        with contextlib.suppress(ValueError):  # a last line that was cut short
-            line = json.loads(text)
-            if "evaluation/return_mean_gm" in line:
-                evaluations.append(line)
-    run["evaluations"] = evaluations
+    lines = read_json_lines(metrics) if metrics.exists() else []
+    run["evaluations"] = [line for line in lines if RETURN in line]
+    for line in run["evaluations"]:
+        check_fields(line, {RETURN: "a finite number"}, str(metrics))
     return run
+
+
+def _checked(table: object, kinds: str, where: str) -> dict[str, Any]:
+    """An object whose fields are of the kinds that a card needs, as far as they are there."""
+    found = check_fields(table, {}, where)
+    return check_fields(found, {name: kind for name, kind in KINDS[kinds].items() if name in found}, where)
 
 
 def card_text(config: PolicyConfig, run: dict[str, Any] | None, *, repo_id: str = "OWNER/NAME") -> str:
@@ -114,7 +137,7 @@ def _results(run: dict[str, Any], summary: dict[str, Any]) -> str:
             rows[text] = f"{float(summary[name]):.2f}"
     if not rows:
         last = run["evaluations"][-1]
-        rows["mean return, last evaluation so far"] = f"{float(last['evaluation/return_mean_gm']):.2f}"
+        rows["mean return, last evaluation so far"] = f"{float(last[RETURN]):.2f}"
     data = summary.get("data")
     if data and data.get("return_mean") is not None:
         rows["mean return of the offline data"] = f"{float(data['return_mean']):.2f}"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from mental_accounts.accounts.bias import TOKENS_PER_STEP
-from mental_accounts.config import ActionSpec, PolicyConfig, TrainConfig
+from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig, TrainConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.machine import available_memory, in_words
 from mental_accounts.policy.size import account_bytes, count_codes, count_parameters
@@ -41,8 +41,15 @@ class Need:
         return self.network + self.batch + self.environments
 
 
-def check_run(config: TrainConfig, policy: PolicyConfig, device: torch.device) -> None:
-    """Refuse a run that this machine has no memory for; what to lower is named."""
+def as_flag(path: str) -> str:
+    """A field of the configuration as `train` has it on its command line."""
+    return f"--{path.replace('_', '-')}"
+
+
+def check_run(
+    config: TrainConfig, policy: PolicyConfig, device: torch.device, flag: Callable[[str], str] = as_flag
+) -> None:
+    """Refuse a run that this machine has no memory for; what to lower is named, as `flag` writes fields."""
     need = needed(config, policy, device)
     there = {"this machine": available_memory()}
     asked = {"this machine": need.total}
@@ -54,7 +61,7 @@ def check_run(config: TrainConfig, policy: PolicyConfig, device: torch.device) -
             raise UsageError(
                 f"this run needs at least {in_words(count)} of memory (network and optimiser {in_words(need.network)}, "
                 f"a batch {in_words(need.batch)}, environments {in_words(need.environments)}), but "
-                f"{in_words(there[place])} are free on {place}; {_what_to_lower(config, policy, device)}"
+                f"{in_words(there[place])} are free on {place}; {_what_to_lower(config, policy, device, flag)}"
             )
 
 
@@ -118,46 +125,58 @@ def _action_width(policy: PolicyConfig) -> int:
     return 1 if policy.action.is_discrete else policy.action.size
 
 
-def _what_to_lower(config: TrainConfig, policy: PolicyConfig, device: torch.device) -> str:
+def _what_to_lower(config: TrainConfig, policy: PolicyConfig, device: torch.device, flag: Callable[[str], str]) -> str:
     """The number that saves the most where it is brought down to a usual one."""
 
-    def with_policy(**fields: object) -> Callable[[], Need]:
-        return lambda: needed(config, replace(policy, **fields), device)  # type: ignore[arg-type]
+    def with_config(lower: TrainConfig) -> int:
+        return needed(lower, policy, device).total
 
-    def with_config(**fields: int) -> Callable[[], Need]:
-        return lambda: needed(replace(config, **fields), policy, device)  # type: ignore[arg-type]
+    def with_policy(lower: PolicyConfig) -> int:
+        return needed(config, lower, device).total
 
-    def with_accounts(**fields: int) -> Callable[[], Need]:
-        return with_policy(accounts=replace(policy.accounts, **fields))  # type: ignore[arg-type]
+    def with_accounts(lower: AccountsConfig) -> int:
+        return with_policy(replace(policy, accounts=lower))
 
-    accounts, small = policy.accounts, min(policy.context_length, 20)
+    accounts, short = policy.accounts, min(policy.context_length, 20)
     few = ActionSpec("discrete", 2) if policy.action.is_discrete else ActionSpec("box", 1, (0.0,), (1.0,))
-    options = {
-        f"lower --batch-size, now {config.batch_size}": with_config(batch_size=min(config.batch_size, 64)),
-        f"lower --eval-episodes, now {config.eval_episodes}": with_config(eval_episodes=min(config.eval_episodes, 10)),
-        f"lower --episodes-per-iteration, now {config.episodes_per_iteration}": with_config(episodes_per_iteration=1),
-        f"lower --random-episodes, now {config.random_episodes}": with_config(
-            random_episodes=min(config.random_episodes, 20)
+    lowered = {
+        "batch_size": with_config(replace(config, batch_size=min(config.batch_size, 64))),
+        "eval_episodes": with_config(replace(config, eval_episodes=min(config.eval_episodes, 10))),
+        "episodes_per_iteration": with_config(replace(config, episodes_per_iteration=1)),
+        "random_episodes": with_config(replace(config, random_episodes=min(config.random_episodes, 20))),
+        "env_workers": with_config(replace(config, env_workers=0)),
+        "model.hidden": with_policy(replace(policy, hidden=min(policy.hidden, 128), heads=1)),
+        "model.inner": with_policy(replace(policy, inner=min(policy.inner or 512, 512))),
+        "model.layers": with_policy(replace(policy, layers=min(policy.layers, 4))),
+        "model.context_length": with_policy(
+            replace(
+                policy,
+                context_length=short,
+                eval_context_length=None,
+                accounts=replace(accounts, window_steps=None),
+            )
         ),
-        f"lower --env-workers, now {config.env_workers}": with_config(env_workers=0),
-        f"lower --model.hidden, now {policy.hidden}": with_policy(hidden=min(policy.hidden, 128), heads=1),
-        f"lower --model.inner, now {policy.inner}": with_policy(inner=min(policy.inner or 512, 512)),
-        f"lower --model.layers, now {policy.layers}": with_policy(layers=min(policy.layers, 4)),
-        f"lower --model.context-length, now {policy.context_length}": with_policy(
-            context_length=small, eval_context_length=None, accounts=replace(accounts, window_steps=None)
-        ),
-        f"lower --model.max-timestep, now {policy.max_timestep}": with_policy(
-            max_timestep=min(policy.max_timestep, 1000)
-        ),
-        f"lower --model.accounts.bins, now {accounts.bins}": with_accounts(bins=3, coarse_bins=2),
-        f"lower --model.accounts.coarse-bins, now {accounts.coarse_bins}": with_accounts(coarse_bins=2),
-        f"lower --model.accounts.num-codes, now {accounts.num_codes}": with_accounts(
-            num_codes=min(accounts.num_codes or 27, 27)
-        ),
-        f"lower --model.accounts.state-codes, now {accounts.state_codes}": with_accounts(state_codes=1),
-        f"the environment's observations have {policy.state_dim:,} numbers, make them smaller": with_policy(
-            state_dim=min(policy.state_dim, 100)
-        ),
-        f"the environment's actions are {policy.action.size:,}, make them fewer": with_policy(action=few),
+        "model.max_timestep": with_policy(replace(policy, max_timestep=min(policy.max_timestep, 1000))),
+        "model.accounts.bins": with_accounts(replace(accounts, bins=3, coarse_bins=2)),
+        "model.accounts.coarse_bins": with_accounts(replace(accounts, coarse_bins=2)),
+        "model.accounts.num_codes": with_accounts(replace(accounts, num_codes=min(accounts.num_codes or 27, 27))),
+        "model.accounts.state_codes": with_accounts(replace(accounts, state_codes=1)),
     }
-    return min(options, key=lambda words: options[words]().total)
+    options = {f"lower {flag(path)}, now {_value_of(config, policy, path)}": total for path, total in lowered.items()}
+    options |= {
+        f"the environment's observations have {policy.state_dim:,} numbers, make them smaller": with_policy(
+            replace(policy, state_dim=min(policy.state_dim, 100))
+        ),
+        f"the environment's actions are {policy.action.size:,}, make them fewer": with_policy(
+            replace(policy, action=few)
+        ),
+    }
+    return min(options, key=options.__getitem__)
+
+
+def _value_of(config: TrainConfig, policy: PolicyConfig, path: str) -> object:
+    """What stands in a field of the configuration; those of the network as they were resolved."""
+    value: object = policy if path.startswith("model.") else config
+    for name in path.removeprefix("model.").split("."):
+        value = getattr(value, name)
+    return value

@@ -1,5 +1,6 @@
 """What a run starts from: the environment, the offline data (or random episodes), the policy's configuration."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -149,6 +150,13 @@ def prepare(
     check_actions(data.actions, action, f"the data of {config.task or source.name}")
     model = resolve_model(config.model, task, data)
     return Preparation(source, _policy_config(config, model, state_dim, action), data, task, longest)
+
+
+def check_settings(config: TrainConfig, flag: Callable[[str], str]) -> None:
+    """Refuse numbers that no environment makes possible here, however small it is: before anything is started."""
+    smallest = _policy_config(config, config.model, 1, ActionSpec("box", 1, (-1.0,), (1.0,)))
+    check_run(config, smallest, choose_device(config.device), flag)
+    check_data_steps(config.data_steps, flag("data_steps"))
 
 
 def _policy_config(config: TrainConfig, model: ModelConfig, state_dim: int, action: ActionSpec) -> PolicyConfig:

@@ -25,7 +25,7 @@ import torch
 from mental_accounts.config import TrainConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.fields import check_fields
-from mental_accounts.files import named, parse_json, read_json, read_text, write_atomically
+from mental_accounts.files import named, read_json, read_json_lines, read_lines, write_atomically
 from mental_accounts.old_configs import fill_in_model
 
 PACKAGES = ("mental-accounts", "torch", "numpy", "gymnasium", "mujoco", "transformers")
@@ -45,8 +45,6 @@ FINDINGS = {
 }
 """What of summary.json is read, and of its data:"""
 RETURNS = dict.fromkeys(("return_mean", "return_std", "return_min", "return_max"), "a finite number")
-LARGEST_METRICS = 2**28
-"""Bytes of metrics.jsonl; a line has about two thousand."""
 
 
 class RunFolder:
@@ -152,7 +150,10 @@ class RunFolder:
     def keep_metrics(self, lines: int) -> None:
         """Forget what was logged after the checkpoint that the run goes on from."""
         path = self.path / "metrics.jsonl"
-        kept = self._metric_texts()[:lines]
+        try:
+            kept = read_lines(path)[:lines] if path.exists() else []
+        except (ValueError, OSError) as error:
+            raise UsageError(str(error)) from error
         if len(kept) < lines:
             raise UsageError(f"{path} has {len(kept)} whole lines, but the checkpoint was written after {lines}")
         write_atomically(path, "".join(kept).encode())
@@ -170,25 +171,18 @@ class RunFolder:
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """All whole lines so far; a last one cut short by a crash is left out."""
-        path, found = self.path / "metrics.jsonl", []
-        for number, text in enumerate(self._metric_texts(), 1):
-            try:
-                found.append(check_fields(parse_json(text, f"{path}, line {number}"), {}, f"{path}, line {number}"))
-            except ValueError as error:
-                if text.endswith("\n"):
-                    raise UsageError(str(error)) from error
-        return found
-
-    def _metric_texts(self) -> list[str]:
-        """The lines of metrics.jsonl, ends and all."""
         path = self.path / "metrics.jsonl"
-        if not path.exists():
-            return []
         try:
-            text = read_text(path, LARGEST_METRICS)
+            return read_json_lines(path) if path.exists() else []
         except (ValueError, OSError) as error:
             raise UsageError(str(error)) from error
-        return [f"{line}\n" for line in text.split("\n")[:-1]] + [line for line in text.split("\n")[-1:] if line]
+
+    def last_evaluation(self) -> dict[str, Any]:
+        """The last line of metrics.jsonl that tells of one; nothing where none does."""
+        score, mean = "evaluation/normalised_score", "evaluation/return_mean_gm"
+        lines = [{score: None, **line} for line in self.read_metrics() if mean in line]
+        kinds = {mean: "a finite number", score: "a finite number or null"}
+        return _checked(lines[-1], kinds, str(self.path / "metrics.jsonl")) if lines else {}
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """The end of the run."""
@@ -199,6 +193,8 @@ class RunFolder:
         path = self.path / "summary.json"
         found = _read_fields(path, FINDINGS)
         _checked(found["data"], RETURNS, f"{path}, data")
+        if found["last_return"] is not None and found["best_return"] is None:
+            raise UsageError(f"{path} cannot be read: best_return must be a finite number beside last_return")
         return found
 
 

@@ -40,8 +40,8 @@ def check_policy(folder: RunFolder, config: PolicyConfig) -> None:
 
 def summary_of(folder: RunFolder, config: TrainConfig, prepared: Preparation, progress: Progress) -> dict[str, Any]:
     """What summary.json says."""
-    evaluated = [line for line in folder.read_metrics() if "evaluation/return_mean_gm" in line]
-    last = evaluated[-1]["evaluation/return_mean_gm"] if evaluated else None
+    evaluated = folder.last_evaluation()
+    last = evaluated.get("evaluation/return_mean_gm")
     return {
         "task": config.task,
         "env_id": prepared.env_id,
@@ -54,7 +54,7 @@ def summary_of(folder: RunFolder, config: TrainConfig, prepared: Preparation, pr
         "last_return": last,
         "best_return": progress.best_return,
         "best_iteration": progress.best_iteration,
-        "normalised_score": evaluated[-1].get("evaluation/normalised_score") if evaluated else None,
+        "normalised_score": evaluated.get("evaluation/normalised_score"),
         "data": prepared.data.statistics().summary(),
         "warning": prepared.warning_about(last),
     }

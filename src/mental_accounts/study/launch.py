@@ -11,6 +11,7 @@ from rich.console import Console
 from mental_accounts.data.tasks import load_task
 from mental_accounts.errors import UsageError
 from mental_accounts.learning.footprint import check_data_steps
+from mental_accounts.learning.preparation import check_settings
 from mental_accounts.learning.signals import stopping_by_signal
 from mental_accounts.study.local import LocalLauncher, default_workers
 from mental_accounts.study.plan import Job, Study
@@ -51,8 +52,11 @@ def run_study(study: Study, running: Running, command: Sequence[str], again: str
     """Run what is not finished. `command` made the study; `again` says how to go on where it is interrupted."""
     if running.workers is not None and running.workers < 1:
         raise UsageError(f"--workers must be at least 1, got {running.workers}")
-    study.write(command)
     missing = [job for job in study.jobs if not job.is_finished]
+    if running.launcher == "local":  # a cluster has other memory
+        for job in {job.arm.label: job for job in missing}.values():  # tasks and seeds change no size
+            check_settings(job.config, lambda path: f"--set {path}")
+    study.write(command)
     done = len(study.jobs) - len(missing)
     console.print(
         f"{len(study.jobs)} runs ({len(study.tasks)} tasks × {len(study.arms)} methods × {len(study.seeds)} seeds) in "
