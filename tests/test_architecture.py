@@ -16,7 +16,18 @@ REPOSITORY = Path(__file__).parent.parent
 FOLDERS = ("src", "tests", "studies", "benchmarks", "examples")
 
 # Data flow one way, and so do imports. A room may always import itself.
-BASE = {"checks", "errors", "extras", "fields", "files", "machine", "module_paths", "old_configs", "standardising"}
+BASE = {
+    "checks",
+    "errors",
+    "extras",
+    "fields",
+    "files",
+    "machine",
+    "markdown_text",
+    "module_paths",
+    "old_configs",
+    "standardising",
+}
 SHARED = BASE | {"accounts", "config", "spaces"}
 LEARNING = SHARED | {"presets", "policy", "data"}
 RUNS = LEARNING | {"changes", "learning"}
@@ -27,6 +38,7 @@ ALLOWED = {
     "fields": set(),
     "files": set(),
     "machine": {"errors"},
+    "markdown_text": set(),
     "module_paths": set(),
     "old_configs": set(),
     "standardising": set(),

@@ -200,7 +200,7 @@ TROUBLE = """
         '''Pendulum, until the file that TROUBLE names is there: then as its text says.'''
         def step(self, action):
             file = Path(os.environ["TROUBLE"])
-            how = file.read_text() if file.exists() and "rollout" in sys.argv[0] else ""
+            how = file.read_text() if file.exists() and "behaviour_worker" in sys.argv[0] else ""
             if how == "raise":
                 raise ValueError("the motor broke")
             if how == "die":

@@ -14,6 +14,7 @@ pytest.importorskip("huggingface_hub")
 from huggingface_hub import HfApi, ModelCard
 
 from mental_accounts.export.hub import HubPolicy
+from mental_accounts.export.model_card import card_text, read_run
 
 BOX = ma.ActionSpec("box", 2, (-2.0, -1.0), (2.0, 3.0))
 
@@ -83,6 +84,17 @@ def test_the_card_tells_of_the_run(run: Path) -> None:
         "torch 2.13.0",
     ):
         assert text in card.content, text
+
+
+def test_names_of_strangers_are_text_in_the_card(run: Path) -> None:
+    known = read_run(run)
+    known["config"]["config"]["task"] = "[x](javascript:alert(1)) | <b> *y*\n# z"
+    known["config"]["versions"] = {"torch": "`2` **0**"}
+    text = card_text(ma.PolicyConfig(state_dim=3, action=ma.ActionSpec("discrete", 2)), known)
+    body = text.split("---", 2)[2]
+    assert r"for [x\](javascript:alert(1)) | &lt;b> \*y\* # z" in body.splitlines()[2]
+    assert r"| task | [x\](javascript:alert(1)) \| &lt;b> \*y\* # z |" in body
+    assert r"Made with torch \`2\` \*\*0\*\*." in body
 
 
 def test_a_run_that_is_not_finished_and_a_policy_of_unknown_origin(run: Path) -> None:

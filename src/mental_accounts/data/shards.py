@@ -24,6 +24,8 @@ from mental_accounts.machine import usable_cores
 
 Arrays = dict[str, NDArray[Any]]
 
+ARRAYS = {"observations", "actions", "rewards", "lengths", "terminated", "truncated"}
+"""Of a whole shard."""
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 
@@ -128,7 +130,10 @@ def _read(path: Path) -> Arrays | None:
     if not path.exists():
         return None
     try:
-        return load_file(path)
+        arrays: Arrays = load_file(path)
     except SafetensorError:
-        path.unlink(missing_ok=True)
-        return None
+        arrays = {}
+    if ARRAYS <= arrays.keys():
+        return arrays
+    path.unlink(missing_ok=True)
+    return None

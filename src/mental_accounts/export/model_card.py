@@ -7,6 +7,7 @@ from typing import Any
 from mental_accounts.config import PolicyConfig
 from mental_accounts.fields import check_fields
 from mental_accounts.files import read_json, read_json_lines
+from mental_accounts.markdown_text import cell, plain_text
 
 METHODS = {
     "bc": "Behaviour cloning (bc)",
@@ -68,7 +69,7 @@ def card_text(config: PolicyConfig, run: dict[str, Any] | None, *, repo_id: str 
     fields = {name: v for name, v in config.to_dict().items() if name != "accounts" or config.has_accounts}
     parts = [
         _front_matter(where, task, summary),
-        f"# {method} for {where}\n",
+        f"# {method} for {plain_text(where)}\n",
         f"A policy trained with [mental-accounts](https://arxiv.org/abs/2509.15498): {_what(config)}.\n",
         "## Use\n",
         _use(config, settings.get("target_return") or task.get("target_return"), repo_id),
@@ -153,7 +154,7 @@ def _training(run: dict[str, Any], settings: dict[str, Any]) -> str:
     shown = {name: value for name, value in settings.items() if name != "model" and value is not None}
     versions = run.get("config", {}).get("versions", {})
     made = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return _table({"setting": "value"}, shown) + (f"\nMade with {made}.\n" if made else "")
+    return _table({"setting": "value"}, shown) + (f"\nMade with {plain_text(made)}.\n" if made else "")
 
 
 def _plain(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -170,5 +171,5 @@ def _plain(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def _table(head: dict[str, str], rows: dict[str, Any]) -> str:
     ((left, right),) = head.items()
     lines = [f"| {left} | {right} |", "|---|---|"]
-    lines += [f"| {name} | {str(value).replace('|', chr(92) + '|')} |" for name, value in rows.items()]
+    lines += [f"| {cell(name)} | {cell(str(value))} |" for name, value in rows.items()]
     return "\n".join(lines) + "\n"

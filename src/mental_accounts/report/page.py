@@ -1,9 +1,10 @@
 """A page as a list of blocks, written as one self-contained HTML file and as Markdown. All text is escaped here."""
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+
+from mental_accounts.markdown_text import LINKED, cell, paragraph, plain_text
 
 
 @dataclass(frozen=True)
@@ -134,51 +135,18 @@ def _html(block: Block) -> str:
 
 def _markdown(block: Block) -> str:
     if isinstance(block, Heading):
-        return f"{'#' * block.level} {_plain(block.text)}"
+        return f"{'#' * block.level} {plain_text(block.text)}"
     if isinstance(block, Text):
-        shown = _paragraph(block.text)
+        shown = paragraph(block.text)
         return f"**{shown}**" if block.kind == "headline" else f"> {shown}" if block.kind == "warning" else shown
     if isinstance(block, Picture):
-        return f"![{_plain(block.caption, LINKED)}]({block.path})" if block.path else ""
+        return f"![{plain_text(block.caption, LINKED)}]({block.path})" if block.path else ""
     if isinstance(block, Code):
         return "\n".join(f"    {line}" for line in block.text.splitlines())
     if isinstance(block, Link):
-        return f"[{_plain(block.text, LINKED)}]({block.target})"
-    lines = [f"{_paragraph(block.caption)}\n"] if block.caption else []
-    lines.append("| " + " | ".join(map(_cell, block.header)) + " |")
+        return f"[{plain_text(block.text, LINKED)}]({block.target})"
+    lines = [f"{paragraph(block.caption)}\n"] if block.caption else []
+    lines.append("| " + " | ".join(map(cell, block.header)) + " |")
     lines.append("|" + "|".join("---" if place in block.text else "---:" for place in range(len(block.header))) + "|")
-    lines += ["| " + " | ".join(map(_cell, row)) + " |" for row in block.rows]
+    lines += ["| " + " | ".join(map(cell, row)) + " |" for row in block.rows]
     return "\n".join(lines)
-
-
-SPECIAL = re.compile(
-    r"""[\\`*~$]                              # emphasis, code, mathematics
-    | \](?=[(\[])                           # the end of a link's text
-    | (?<![A-Za-z0-9])_ | _(?![A-Za-z0-9])  # emphasis, but not the names_of_things
-    | (?<=:)// | (?<=www)\.                 # an address that would become a link
-    """,
-    re.VERBOSE,
-)
-"""What Markdown obeys within a text."""
-LINKED = re.compile(rf"{SPECIAL.pattern} | [\[\]]", re.VERBOSE)
-"""And within that of a link or a picture."""
-BEGINNING = re.compile(r"(?:(?<=\d)[.)]|[-+#])(?=[-#\s]|$)|[>|=\[]")
-"""What Markdown obeys where a paragraph begins: lists, headings, quotations, tables, definitions of links."""
-
-
-def _plain(text: str, special: re.Pattern[str] = SPECIAL) -> str:
-    """Text that Markdown shows as it is, on one line."""
-    marked = special.sub(lambda found: f"\\{found[0]}", " ".join(text.split()))
-    return marked.replace("&", "&amp;").replace("<", "&lt;")
-
-
-def _paragraph(text: str) -> str:
-    shown = _plain(text)
-    begun = len(shown) - len(shown.lstrip("0123456789"))
-    found = BEGINNING.match(shown, begun)
-    is_number = begun > 0 and found is not None and found[0] not in (".", ")")
-    return shown if found is None or is_number else f"{shown[:begun]}\\{shown[begun:]}"
-
-
-def _cell(text: str) -> str:
-    return _plain(text).replace("|", "\\|")
