@@ -240,7 +240,9 @@ def test_a_callback_that_raises_leaves_a_whole_run() -> None:
         if isinstance(event, ma.EvaluationEnded):
             raise KeyError("loss")
 
-    words = r"callback .*wrong raised KeyError at EvaluationEnded of iteration 1.*continue with ma\.resume\('cut', callb"
+    words = (
+        r"callback .*wrong raised KeyError at EvaluationEnded of iteration 1.*continue with ma\.resume\('cut', callb"
+    )
     with pytest.raises(ma.CallbackError, match=words):
         ma.train(ENV_ID, run="cut", callbacks=[wrong], **SMALL)
     same(ma.resume("cut"), ma.train(ENV_ID, run="whole", **SMALL))
