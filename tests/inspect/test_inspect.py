@@ -436,7 +436,7 @@ def test_runs_without_a_policy_are_a_warning_of_the_report(tmp_path: Path, capsy
     assert main(["report", str(tmp_path)]) == 0
     report = (tmp_path / "report.html").read_text()
     assert report.count("no episode could be inspected") == 2
-    assert "Look inside" not in report
+    assert "Inspected episodes" not in report
 
 
 def test_a_run_folder_is_enough(tmp_path: Path) -> None:

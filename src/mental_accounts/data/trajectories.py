@@ -412,8 +412,8 @@ class Trajectories:
             "returns_to_go": returns_to_go(rewards, remaining, self.gamma),
         }
         if self.annotation is not None:
-            on_device = (value.to(self.device) for value in (steps.observations, steps.actions, steps.rewards))
-            rows |= self.annotation.annotate(*on_device, lengths)
+            observations, actions = steps.observations.to(self.device), steps.actions.to(self.device)
+            rows |= self.annotation.annotate(observations, actions, steps.rewards.to(self.device), lengths)
         before = self._evicted + self.storage.count
         self.storage.extend(rows, len(steps))
         self._begins += (begins + before).tolist()

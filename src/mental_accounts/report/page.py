@@ -1,4 +1,4 @@
-"""A page as a list of blocks, written as one self-contained HTML file and as Markdown. All text is escaped here."""
+"""A page as a list of blocks, rendered as one self-contained HTML file and as Markdown. All text is escaped here."""
 
 import re
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Table:
     caption: str = ""
     text: Sequence[int] = (0,)
     name: str = ""
-    """An id, to find the table by."""
+    """The id of the table."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Link:
-    """A link to another file beside this one."""
+    """A link to another file next to this one."""
 
     text: str
     target: str
@@ -88,7 +88,7 @@ pre{background:var(--soft);padding:.7rem;overflow-x:auto;font-size:.85rem;white-
 
 
 def to_html(title: str, blocks: Sequence[Block]) -> str:
-    """One file that needs nothing else: no script, no request."""
+    """One self-contained file: no scripts, no requests."""
     body = "\n".join(_html(block) for block in blocks)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -159,15 +159,15 @@ SPECIAL = re.compile(
     """,
     re.VERBOSE,
 )
-"""What Markdown obeys within a text."""
+"""Characters with a meaning in Markdown text."""
 LINKED = re.compile(rf"{SPECIAL.pattern} | [\[\]]", re.VERBOSE)
-"""And within that of a link or a picture."""
+"""The same in the text of a link or an image."""
 BEGINNING = re.compile(r"(?:(?<=\d)[.)]|[-+#])(?=[-#\s]|$)|[>|=\[]")
-"""What Markdown obeys where a paragraph begins: lists, headings, quotations, tables, definitions of links."""
+"""Markup at the start of a paragraph: lists, headings, quotations, tables, link definitions."""
 
 
 def _plain(text: str, special: re.Pattern[str] = SPECIAL) -> str:
-    """Text that Markdown shows as it is, on one line."""
+    """Text escaped for Markdown, on one line."""
     marked = special.sub(lambda found: f"\\{found[0]}", " ".join(text.split()))
     return marked.replace("&", "&amp;").replace("<", "&lt;")
 
