@@ -179,7 +179,7 @@ def steps_up(evidence: Evidence, folder: Path, pairs: Sequence[Pair] = STEPS_UP)
         "| | above | return [95%] | by sampled actions [95%] | NLL, lower is better [95%] |",
         "|---|---|---:|---:|---:|",
     ]
-    for words, method, other, beside in pairs:
+    for words, method, other, other_words in pairs:
         if not (returns(evidence, task, method) and returns(evidence, task, other)):
             continue
         found = (
@@ -188,7 +188,7 @@ def steps_up(evidence: Evidence, folder: Path, pairs: Sequence[Pair] = STEPS_UP)
             (difference(surprise(evidence, task, method), surprise(evidence, task, other)), 2),
         )
         columns = ("" if gap is None else written(gap, places, signed=True) for gap, places in found)
-        lines.append(f"| {words} | {beside} | {' | '.join(columns)} |")
+        lines.append(f"| {words} | {other_words} | {' | '.join(columns)} |")
     return "\n".join(lines)
 
 

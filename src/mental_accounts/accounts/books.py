@@ -153,8 +153,8 @@ class Books(FullPrecisionModule):
         B, K = mask.shape
         start = torch.zeros(B, self.num_codes, device=mask.device)
         place = torch.full((B, 1), K, device=mask.device)
-        unpadded = payoffs.masked_fill(~mask, 0.0)
-        return self.balances_before(start, entry, unpadded, place, mask.sum(dim=1, keepdim=True)).squeeze(1)
+        masked = payoffs.masked_fill(~mask, 0.0)
+        return self.balances_before(start, entry, masked, place, mask.sum(dim=1, keepdim=True)).squeeze(1)
 
     # Live accounts.
 
