@@ -82,7 +82,7 @@ def test_info(tmp_path: Path, capsys: Captured) -> None:
     assert "not on this machine" not in out
     task, store = load_task("imported/own")
     assert f"{task.target_return:.4g}: exceeded by 5% of the data's episodes" in out
-    assert f"{task.exploration_return:.4g}: as far above that again" in out
+    assert f"{task.exploration_return:.4g}: as far above that as that is above the median" in out
     assert f"clipped to [{float(store.returns_to_go.min()):.4g}, {float(store.returns_to_go.max()):.4g}]" in out
     assert "?" not in out
     assert main(["data", "info", "minari/none/such-v0"]) == 0
