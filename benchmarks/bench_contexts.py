@@ -3,7 +3,7 @@
     python benchmarks/bench_contexts.py [--steps 300 1000] [--batch 8] [--rounds 2] [--json FILE]
 
 ewa-vq-odt with a fixed and with a learned β, hidden 512, 4 layers, 4 heads, bf16, captured, not compiled. Memory is
-what a case takes at its peak, data and weights among it.
+the peak of a case, including data and weights.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from mental_accounts.learning.run_folder import surroundings
 from mental_accounts.policy import long_attention
 
 WAYS = {"dense mask": 10**9, "bias in the keys": 0}
-"""Tokens beyond which the bias is in the keys."""
+"""Number of tokens beyond which the bias is in the keys."""
 CALLS = 20
 
 

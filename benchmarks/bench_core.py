@@ -1,9 +1,9 @@
-"""The speed of the core on this machine: tracing, routing, posting, beside the literal Algorithm 1 loop.
+"""The speed of the core on this machine: tracing, routing and posting, compared with a literal Algorithm 1 loop.
 
     python benchmarks/bench_core.py [--device cuda] [--repeats 20] [--json FILE]
 
-Milliseconds are medians (with the fastest and slowest) of repeats that are interleaved in one run. The loop takes one
-trajectory, one step and one vector operation at a time, as Algorithm 1 is written; it runs on a part of the
+Milliseconds are medians (with the fastest and slowest) of repeats that are interleaved in one run. The loop processes
+one trajectory, one step and one vector operation at a time, as Algorithm 1 is written; it runs on some of the
 trajectories, and its time is scaled to all of them.
 """
 

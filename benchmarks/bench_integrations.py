@@ -3,11 +3,11 @@
     pip install -e '.[hf,mujoco]' && python benchmarks/bench_integrations.py [--updates 200] [--json FILE]
 
 Built-in hopper-medium (20,000 steps), batch 64 windows of 20 steps, a model of hidden 128, 3 layers, 1 head, dropout
-0.1, AdamW 1e-3, mean squared error of actions. All cases start from the same weights, see the same windows and draw
-the same dropout. An update of every case is made in turn, in an order that moves on by one each time, so that no case
-always runs before the same other. Accounts: the trajectory's attractions (fixed or learned β = 0.05 per model), or
-traced anew from the window's actions and rewards in the call itself. Times are of whole updates, windows not counted.
-Two numbers compare times: the median of the ratios within a round, and the ratio of the totals.
+0.1, AdamW 1e-3, mean squared error of actions. All cases start from the same weights, get the same windows and draw the
+same dropout. The cases take turns, one update each, in a rotating order, so that no case always runs after the same
+other. Accounts: the trajectory's attractions (fixed or learned β = 0.05 per model), or attractions traced from the
+window's actions and rewards in the call itself. Times are of whole updates, without sampling windows. Two numbers
+compare times: the median of the ratios within a round, and the ratio of the totals.
 """
 
 import argparse
@@ -52,7 +52,7 @@ class Case:
         self.optimizer = torch.optim.AdamW(parameters, lr=1e-3, weight_decay=5e-4, fused=True)
 
     def predict(self, windows: Window, mean: Tensor, std: Tensor) -> Tensor:
-        told = {"attractions": windows.attractions} if self.has_accounts and not self.traced else {}
+        given = {"attractions": windows.attractions} if self.has_accounts and not self.traced else {}
         predicted: Tensor = self.model(
             states=(windows.observations - mean) / std,
             actions=windows.actions,
@@ -60,7 +60,7 @@ class Case:
             returns_to_go=windows.returns_to_go.unsqueeze(-1) / 1000,
             timesteps=windows.timesteps,
             attention_mask=windows.mask.long(),
-            **told,
+            **given,
         ).action_preds
         return (predicted[windows.mask] - windows.actions[windows.mask]).square().mean()
 

@@ -1,15 +1,15 @@
-"""Ours beside every peer that installs from the package index, interleaved: updates, acting, memory, scaling.
+"""Ours compared with every peer that installs from the package index, interleaved: updates, acting, memory, scaling.
 
     python benchmarks/bench_peers.py [--device cuda] [--rounds 8] [--quick] [--only TEXT...] [--here] [--json FILE]
 
-Each peer runs in a process, and a virtual environment of its own under .bench/ (their pins conflict), made on first
-use. With --here all run in this Python; those that cannot be imported are left out. Within a round every peer does each
-case some times, one peer after the other; a ratio is the median over rounds of theirs over ours in the same round, with
-the range.
+Each peer runs in its own process and its own virtual environment under .bench/ (their pins conflict), created on first
+use. With --here all run in this Python; those that cannot be imported are left out. In each round every peer repeats
+each case a few times, one peer after another; a ratio is the median over rounds of theirs over ours in the same round,
+with the range.
 
-An update is everything: for us drawing windows too. Hugging Face and d3rlpy minimise a squared error, TorchRL and we
-the likelihood with the entropy constraint. Memory is the peak of one case: of the process, started anew for each, on a
-CPU; on a GPU what its tensors take there, the data among them.
+An update is a whole update; for us it includes sampling windows. Hugging Face and d3rlpy minimise a squared error,
+TorchRL and we the negative log-likelihood with the entropy constraint. Memory is the peak of one case: on a CPU that of
+the process, restarted for each case; on a GPU that of its tensors, including the data.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def name_of(case: dict[str, Any]) -> str:
 
 
 class Peer:
-    """A process that does what it is told."""
+    """A process that runs the cases it is sent."""
 
     def __init__(self, name: str, device: str, threads: int, here: bool) -> None:
         self.name = name
@@ -142,12 +142,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument(
-        "--repeats", type=int, default=None, help="of a case in a round; default 1 on a CPU, 20 on a GPU"
+        "--repeats", type=int, default=None, help="repeats of a case per round; default 1 on a CPU, 20 on a GPU"
     )
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--quick", action="store_true", help="the main cases only")
-    parser.add_argument("--only", nargs="+", metavar="TEXT", help="the cases with one of these texts in their name")
-    parser.add_argument("--here", action="store_true", help="no virtual environments: what this Python has")
+    parser.add_argument("--only", nargs="+", metavar="TEXT", help="only cases whose name contains one of these texts")
+    parser.add_argument("--here", action="store_true", help="no virtual environments: use this Python")
     parser.add_argument("--json", type=Path, help="also write the numbers here")
     args = parser.parse_args()
     repeats = args.repeats or (20 if args.device == "cuda" else 1)
@@ -161,13 +161,13 @@ def main() -> None:
     for name, version in versions.items():
         print(f"{name}: {version}", flush=True)
     for case in chosen:
-        if results and args.device == "cpu":  # a process's peak is that of all it did
+        if results and args.device == "cpu":  # the peak of a process covers everything it did
             for peer in peers:
                 peer.end()
             peers = start_all(args.device, args.threads, args.here)
         results.append(measure([peer for peer in peers if peer.problem is None], case, args.rounds, repeats))
         show(results[-1])
-        if args.json:  # after each case: what was measured is kept, whatever happens to the next
+        if args.json:  # after each case, so that results survive a failure in the next
             args.json.write_text(json.dumps(made_by | {"peers": versions, "results": results}, indent=1) + "\n")
     for peer in peers:
         peer.end()

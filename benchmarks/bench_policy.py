@@ -1,4 +1,4 @@
-"""One update of the policy beside Hugging Face's DecisionTransformerModel, interleaved in one run.
+"""One update of the policy compared with Hugging Face's DecisionTransformerModel, interleaved in one run.
 
     pip install -e '.[hf]' && python benchmarks/bench_policy.py [--device cuda] [--batch 64] [--rounds 8] [--json FILE]
 

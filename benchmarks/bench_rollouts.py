@@ -1,8 +1,8 @@
-"""Rollouts of a policy of the paper's size, with environments in so many processes beside the run's own.
+"""Rollouts of a policy of the paper's size, with environments in different numbers of worker processes.
 
     python benchmarks/bench_rollouts.py [--env Hopper-v5] [--envs 10] [--steps 1000] [--rounds 3] [--json FILE]
 
-`auto` is the number that a run chooses by itself. Hopper and Walker2d do not end when they fall, so that all episodes
+`auto` is the number that a run would choose. Hopper and Walker2d do not terminate when they fall, so that all episodes
 have the same length. On a GPU in bf16, captured.
 """
 
@@ -55,7 +55,9 @@ def main() -> None:
                 steps = max(len(episode) for episode in episodes)
                 rows.append({"method": method, "workers": workers, "chosen": len(envs.workers), "round": number,
                              "seconds": spent, "steps": steps})  # fmt: skip
-                print(f"{method:10} {words:9} beside: {spent:7.3f} s, {1e3 * spent / steps:6.3f} ms a step", flush=True)
+                print(
+                    f"{method:10} {words:9} workers: {spent:7.3f} s, {1e3 * spent / steps:6.3f} ms per step", flush=True
+                )
             envs.close()
     if asked.json is not None:
         record = {"command": sys.argv, **surroundings(), "device": device, "env": asked.env, "rows": rows}

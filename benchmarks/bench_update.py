@@ -1,10 +1,10 @@
-"""What accounts cost: one whole update of odt and of every kind of ewa-vq-odt, interleaved in one process.
+"""The cost of accounts: one whole update of odt and of every kind of ewa-vq-odt, interleaved in one process.
 
     python benchmarks/bench_update.py [--device cuda] [--batch 64 256] [--rounds 10] [--profile] [--json FILE]
 
-As training makes it: windows are drawn, losses, gradients, clipping, AdamW, the step of the multiplier; hidden 512, 4
-layers, 4 heads, 20 steps; on a GPU compiled and captured, as in long runs. A ratio is the median over rounds of one
-over odt in the same round, with the range. Memory (GPU) is what a case alone takes at its peak, the data among it.
+An update as in training: sampling windows, losses, gradients, clipping, AdamW, the step of the multiplier; hidden 512,
+4 layers, 4 heads, 20 steps; on a GPU compiled and captured, as in long runs. A ratio is the median over rounds of a
+case over odt in the same round, with the range. Memory (GPU) is the peak of a single case, including the data.
 --profile lists the kernels of odt's updates.
 """
 
@@ -33,11 +33,11 @@ CASES: dict[str, dict[str, str]] = {
     "odt, LAMB": {"method": "odt", "optimizer": "lamb"},
 }
 CALLS = {"cpu": {64: 1, 256: 1}, "cuda": {64: 100, 256: 40}}
-"""Of an update in a round."""
+"""Updates per round."""
 
 
 def timed(update: Callable[[], object], calls: int, device: str) -> float:
-    """Milliseconds an update."""
+    """Milliseconds per update."""
     begun = time.perf_counter()
     for _ in range(calls):
         update()
@@ -72,10 +72,10 @@ def measure(batch: int, device: str, rounds: int, profile: bool) -> list[dict[st
               f"[{min(ratios):.4f}, {max(ratios):.4f}]{memory}", flush=True)  # fmt: skip
     if profile:
         activity = torch.profiler.ProfilerActivity.CUDA if device == "cuda" else torch.profiler.ProfilerActivity.CPU
-        with torch.profiler.profile(activities=[activity]) as seen:
+        with torch.profiler.profile(activities=[activity]) as profiler:
             timed(made["odt"], 10 if device == "cuda" else 1, device)
         key = "cuda_time_total" if device == "cuda" else "self_cpu_time_total"
-        print(seen.key_averages().table(sort_by=key, row_limit=60, max_name_column_width=90), flush=True)
+        print(profiler.key_averages().table(sort_by=key, row_limit=60, max_name_column_width=90), flush=True)
     return rows
 
 

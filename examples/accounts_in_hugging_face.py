@@ -2,7 +2,7 @@
 
     pip install 'mental-accounts[hf,mujoco]' && python examples/accounts_in_hugging_face.py
 
-The model's source is not touched. `with hugging_face_accounts(...)` is all there is; after it the model is as before.
+The model's source is not touched. `with hugging_face_accounts(...)` is all it takes; afterwards the model is unchanged.
 """
 
 import gymnasium
@@ -24,7 +24,7 @@ def main() -> None:
 
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "n_layer": 2, "n_head": 1, "max_ep_len": 1000, "vocab_size": 1}
-    tokens = {"bos_token_id": 0, "eos_token_id": 0}  # it has no words
+    tokens = {"bos_token_id": 0, "eos_token_id": 0}  # it has no vocabulary
     model = DecisionTransformerModel(DecisionTransformerConfig(state_dim=11, act_dim=3, **sizes, **tokens))
     scale = ma.BiasScale(0.05, learned=True)
 

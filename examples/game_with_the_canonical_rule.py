@@ -1,10 +1,10 @@
-"""Accounts for a game, without any transformer: two players who learn by the canonical rule of Camerer and Ho (1999).
+"""Accounts for a game, without a transformer: two players learn by the canonical rule of Camerer and Ho (1999).
 
     python examples/game_with_the_canonical_rule.py
 
-In each of many pairs two players repeat a game of two moves. A player enters its payoff, and what the other move would
-have paid (weight δ), and chooses by a logit of its attractions. Checked: the live ledgers against the closed form, and
-the moves that were made against the probabilities of that closed form.
+Many pairs of players repeat a game of two moves. A player enters its payoff and the foregone payoff of the other move
+(weight δ), and chooses by a logit of its attractions. The script checks the live ledgers against the closed form, and
+the moves against the probabilities from that closed form.
 """
 
 import math
@@ -14,7 +14,7 @@ import torch
 import mental_accounts as ma
 
 PAIRS, ROUNDS, SENSITIVITY = 4_000, 40, 1.5
-PAYS = torch.tensor([[[3.0, 0.0], [5.0, 1.0]], [[3.0, 5.0], [0.0, 1.0]]])  # player, its row, its column: a dilemma
+PAYS = torch.tensor([[[3.0, 0.0], [5.0, 1.0]], [[3.0, 5.0], [0.0, 1.0]]])  # player, row, column: a prisoner's dilemma
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
             chances = torch.softmax(SENSITIVITY * ledger.attractions, dim=-1)  # (pairs, moves)
             moves[player, :, t] = torch.multinomial(chances, 1).squeeze(-1)
         row, column = moves[:, :, t]
-        foregone[0, :, t] = PAYS[0][:, column].T  # what each move would have paid against the other's
+        foregone[0, :, t] = PAYS[0][:, column].T  # the payoff of each move against the other's
         foregone[1, :, t] = PAYS[1][row]
         for player, ledger in enumerate(ledgers):
             payoffs[player, :, t] = foregone[player, :, t].gather(-1, moves[player, :, t, None]).squeeze(-1)

@@ -1,4 +1,4 @@
-"""Your own data in Minari: record, read, route and trace, train on it offline.
+"""Your own data in Minari: record them, read them, route and trace them, and train offline on them.
 
     pip install 'mental-accounts[minari]' && python examples/own_data_in_minari.py
 
@@ -25,22 +25,22 @@ EPISODES, UPDATES = 20, 60
 
 
 def record(name: str) -> None:
-    """A controller of yours; here one that swings a pendulum up, and is noisy."""
+    """Record your own controller; here a noisy one that swings a pendulum up."""
     env = gymnasium.make("Pendulum-v1")
     rng = np.random.default_rng(0)
     episodes = []
     for number in range(EPISODES):
-        seen, rows, over = [env.reset(seed=number)[0]], [], False
-        while not over:
-            cos, sin, speed = seen[-1]
+        observations, rows, done = [env.reset(seed=number)[0]], [], False
+        while not done:
+            cos, sin, speed = observations[-1]
             torque = 1.5 * np.sign(speed) if cos < 0.8 else -6.0 * sin - 1.5 * speed
             action = np.clip(np.clip(torque, -1.5, 1.5) + rng.normal(0, 0.2, 1), -2, 2).astype(np.float32)
             observation, reward, terminated, truncated, _ = env.step(action)
-            seen.append(observation)
+            observations.append(observation)
             rows.append((action, reward, terminated, truncated))
-            over = terminated or truncated
+            done = terminated or truncated
         columns = (list(column) for column in zip(*rows, strict=True))
-        episodes.append(EpisodeBuffer(number, None, None, seen, *columns))
+        episodes.append(EpisodeBuffer(number, None, None, observations, *columns))
     minari.create_dataset_from_buffers(name, episodes, env=env, algorithm_name="a noisy controller")
     env.close()
 

@@ -2,8 +2,8 @@
 
     python examples/own_environment.py
 
-The policy starts from episodes of random actions and learns online, with accounts for kinds of heating. As a command,
-with the environment in a module of yours: `mental-accounts train --task None --env-id my_module:Room`.
+The policy starts with episodes of random actions and learns online, with accounts for kinds of heating. As a command,
+with the environment in your own module: `mental-accounts train --task None --env-id my_module:Room`.
 """
 
 import tempfile
@@ -27,14 +27,14 @@ class Room(gymnasium.Env):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         super().reset(seed=seed, options=options)
         self.t, self.inside, self.outside = 0, 0.0, float(self.np_random.uniform(-2, 2))
-        return self._look(), {}
+        return self._observation(), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict]:
         self.inside += 0.3 * (self.outside - self.inside) + 0.3 * float(action[0])
         self.t += 1
-        return self._look(), 1.0 - abs(self.inside), False, self.t >= STEPS, {}
+        return self._observation(), 1.0 - abs(self.inside), False, self.t >= STEPS, {}
 
-    def _look(self) -> np.ndarray:
+    def _observation(self) -> np.ndarray:
         return np.array([self.inside, self.outside], np.float32)
 
 
@@ -69,7 +69,7 @@ def main() -> None:
         device="cpu",
     )
     learned = run.returns[-1]
-    print(f"return {learned:.1f} of {STEPS}; of random actions {random_return():.1f}; run: {run.folder}")
+    print(f"return {learned:.1f} of {STEPS}; random actions {random_return():.1f}; run: {run.folder}")
     assert learned > random_return() + 5
 
 

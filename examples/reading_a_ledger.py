@@ -1,9 +1,9 @@
-"""Reading a ledger while acting: which kinds of action did pay, and what that does to attention.
+"""Reading a ledger while acting: which kinds of action paid off, and what that does to attention.
 
     python examples/reading_a_ledger.py
 
-A small policy acts in two pendulums. Every 25 steps: the best and the worst account of each, and how far the bias moves
-attention (drift), beside its sharp bound.
+A small policy acts in two pendulum environments. Every 25 steps it prints the best and the worst account of each, and
+how far the bias moves attention (drift), with its sharp bound.
 """
 
 import gymnasium
@@ -45,10 +45,10 @@ def main() -> None:
             continue
         assert context.ledger is not None
         for actor, balances in enumerate(context.ledger.attractions):  # (codes,)
-            told = [
+            extremes = [
                 (2 * float(centres[code]), float(balances[code])) for code in (balances.argmax(), balances.argmin())
             ]
-            text = ", ".join(f"torque {torque:+.1f} has {balance:+6.2f}" for torque, balance in told)
+            text = ", ".join(f"torque {torque:+.1f} has {balance:+6.2f}" for torque, balance in extremes)
             print(f"step {t:3d}, pendulum {actor}: {text}")
         layer = attention_of(policy, context.window())[0]
         drift, bound = float(layer.drift().max()), float(layer.bound().max())

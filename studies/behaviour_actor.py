@@ -33,7 +33,7 @@ Array = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Actor:
-    """The weights of one actor, and where they came from."""
+    """The weights of one actor, and their origin."""
 
     tensors: Mapping[str, Array]  # "<layer>.weight": (out, in), "<layer>.bias": (out,)
     metadata: Mapping[str, Any] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Actor:
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write under a temporary name, then rename: a kill leaves the old file or the new one, never half of one."""
+    """Write under a temporary name, then rename: if killed, this leaves the old file or the new one, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.write_bytes(data)
@@ -69,7 +69,7 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """One line a value, so that differences can be read."""
+    """One value per line, so that diffs are readable."""
     write_bytes(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
@@ -80,7 +80,7 @@ def write_actor(path: Path, actor: Actor, dtype: type[np.floating[Any]] = np.flo
 
 
 def read_actor(path: Path) -> Actor:
-    """Back from `write_actor`."""
+    """The inverse of `write_actor`."""
     with safe_open(path, framework="numpy") as file:
         tensors = {name: file.get_tensor(name).astype(np.float32) for name in file.keys()}  # noqa: SIM118
         return Actor(tensors, json.loads(file.metadata()["behaviour"]))
@@ -89,7 +89,7 @@ def read_actor(path: Path) -> Actor:
 def play(
     actor: Actor | None, env_id: str, episodes: int, *, stochastic: bool = True, seed: int = 0
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Returns and lengths of so many episodes, (episodes,) each; no actor means uniformly random actions."""
+    """Returns and lengths of some episodes, (episodes,) each; no actor means uniformly random actions."""
     envs = [gym.make(env_id) for _ in range(episodes)]
     rng = np.random.default_rng(seed)
     observations = np.stack([env.reset(seed=seed + i)[0] for i, env in enumerate(envs)])

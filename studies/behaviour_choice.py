@@ -3,8 +3,9 @@
     python studies/behaviour_choice.py --runs runs
 
 After D4RL's definitions: *medium* is a half-trained actor with about a third of the expert's return, the *replay
-ladder* is the way there (what its replay memory was collected with), *expert* is the best late actor. Returns decide,
-measured by playing; what is shipped is measured once more with fresh seeds, so that the choice does not flatter it.
+ladder* is the sequence of actors up to it (which collected its replay memory), *expert* is the best late actor. The
+choice is by measured returns; the shipped actors are measured again with new seeds, so that selection does not bias
+their returns.
 
     <out>/<task>/medium.safetensors, expert.safetensors, replay-01.safetensors ...  float16 (behaviour_actor.py)
     <out>/manifest.json       per task: files, steps, returns, the ladder's weights
@@ -37,7 +38,7 @@ MAX_FILE, MAX_TOTAL = 200_000, 8_000_000
 
 @dataclass(frozen=True)
 class Target:
-    """What medium's stochastic returns should look like, and what makes an expert."""
+    """The target returns of a stochastic medium policy, and the minimum return of an expert."""
 
     low: float
     high: float
@@ -55,7 +56,7 @@ TARGETS = {
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A snapshot on disk and the stochastic return that training measured for it."""
+    """A snapshot on disk, and its stochastic return as measured in training."""
 
     path: Path
     run: str
@@ -120,14 +121,14 @@ def choose_ladder(found: list[Snapshot], medium: Snapshot) -> list[Snapshot]:
 
 
 def shares(steps: list[int], warmup: int) -> list[float]:
-    """The shares of training: its uniformly random steps, then for each rung the further steps nearest to it."""
+    """Shares of the training steps: the uniformly random ones, then for each rung the later steps nearest to it."""
     middles = [(a + b) / 2 for a, b in itertools.pairwise(steps)]
     edges = np.array([0.0, warmup, *middles, steps[-1]])
     return [round(float(w), 6) for w in np.diff(edges) / steps[-1]]
 
 
 def mixture(rungs: list[dict[str, Any]]) -> dict[str, float]:
-    """A data set of the ladder per trajectory: of equal steps, short episodes make more trajectories than long ones."""
+    """The ladder's mixture by trajectories: for equal steps, short episodes make more trajectories than long ones."""
     mean, std = (np.array([rung["returns"][k] for rung in rungs]) for k in ("mean", "std"))
     rate = np.array([rung["weight"] / rung["length"] for rung in rungs])  # trajectories per step
     share = rate / rate.sum()
@@ -137,7 +138,7 @@ def mixture(rungs: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def tf32(x: Array) -> Array:
-    """Rounded to the ten bits of mantissa that the GPU's matrix products read."""
+    """Rounded to the ten mantissa bits that the GPU's matrix products use."""
     bits = np.ascontiguousarray(x, dtype=np.float32).view(np.uint32)
     rounded: Array = ((bits + 0x0FFF + (bits >> 13 & 1)) & np.uint32(0xFFFFE000)).view(np.float32)
     return rounded
@@ -219,7 +220,7 @@ def ship(task: str, runs: Path, out: Path, episodes: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Ship every task that is asked for."""
+    """Ship every requested task."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--out", type=Path, default=SHIPPED)

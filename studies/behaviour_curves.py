@@ -14,7 +14,7 @@ from behaviour_choice import TARGETS
 
 
 def main() -> None:
-    """Read the curves, draw one panel a task."""
+    """Read the curves, and draw one panel per task."""
     parser = argparse.ArgumentParser(description=__doc__)
     here = Path(__file__).parents[1] / "results" / "behaviours"
     parser.add_argument("--curves", type=Path, default=here / "curves")

@@ -56,7 +56,7 @@ def update(learner: Learner, batch: jax.Array, obs: int, act: int) -> Learner:
 def _learn(
     learners: Learner, memory: Memory, rows: jax.Array, *, updates: int, obs: int, act: int
 ) -> tuple[Learner, Memory]:
-    """Store rows (learners, n, row), then so many updates per learner on batches drawn from its own ring."""
+    """Store rows (learners, n, row), then make updates of each learner on batches drawn from its own ring."""
     capacity = memory.rows.shape[1]
     stored = jax.lax.dynamic_update_slice_in_dim(memory.rows, rows, memory.written % capacity, axis=1)
     written = memory.written + rows.shape[1]
@@ -90,7 +90,7 @@ def _mode(actor: Any, observations: jax.Array) -> jax.Array:
     return actions
 
 
-# Not as decorators: without JAX, which few installations have, these would leave the functions untyped.
+# Not as decorators: without JAX, which is rarely installed, these would leave the functions untyped.
 learn = jax.jit(_learn, static_argnames=("updates", "obs", "act"), donate_argnums=(0, 1))
 sample, mode = jax.jit(_sample), jax.jit(_mode)
 

@@ -38,7 +38,7 @@ PACKAGES = ("sbx-rl", "stable-baselines3", "jax", "flax", "optax", "gymnasium", 
 
 
 def parse() -> argparse.Namespace:
-    """What was typed."""
+    """The command-line arguments."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
     add("--agents", nargs="+", default=["hopper:0"], help="task:seed; the tasks of one call must have equal spaces")
@@ -62,7 +62,7 @@ def next_snapshot(step: int, spacing: int) -> int:
 
 
 def environments(pipe: Connection, env_id: str, count: int, seed: int) -> None:
-    """A worker: receives actions (count, act), answers with rows [s, a, s', r, terminated] and what it observes now."""
+    """A worker: receives actions (count, act), returns rows [s, a, s', r, terminated] and the new observations."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     envs = [gym.make(env_id) for _ in range(count)]
     now = np.stack([env.reset(seed=1000 * seed + i)[0] for i, env in enumerate(envs)])
@@ -80,7 +80,7 @@ def environments(pipe: Connection, env_id: str, count: int, seed: int) -> None:
 
 
 def judge(actor: Actor, folder: Path, episodes: int) -> dict[str, Any]:
-    """Play the actor as the file will hold it, write it with its returns, and give the point of the curve."""
+    """Play the actor as rounded in its file, write it with its returns, and return the point of the curve."""
     meta = dict(actor.metadata)
     kinds = {"stochastic": True, "deterministic": False}
     rounded = actor.rounded()
@@ -190,7 +190,7 @@ def main() -> None:
         args.state.parent.mkdir(parents=True, exist_ok=True)
         population.save(args.state)
     judges.shutdown()
-    os._exit(0)  # XLA's threads need no farewell, and a lent machine's seconds count
+    os._exit(0)  # do not wait for XLA's threads: time on the machine is limited
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What each form costs: an update and a step, at the sizes of a task's study, all forms interleaved.
+"""The cost of each form: an update and a step, at the sizes of a task's study, with all forms interleaved.
 
 python studies/hidden_cost.py [hidden-arm | broken-halfcheetah | hopper-medium] [--device cuda] [--json FILE]
 """
@@ -32,12 +32,12 @@ from mental_accounts.study.plan import Arm, with_changes
 ENVIRONMENTS = 10
 DATA_STEPS = 20_000
 ROUND_SECONDS = 0.3
-"""About what a form's updates, or steps, of one round take."""
+"""Approximate seconds of a form's updates, or steps, in one round."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """The settings that a task's runs have in common, and its forms."""
+    """The shared settings of a task's runs, and its forms."""
 
     preset: TrainConfig
     changes: Mapping[str, Any]
@@ -89,7 +89,7 @@ def make(task: str, label: str, device: str) -> tuple[Callable[[], object], Call
 
 
 def timed(function: Callable[[], object], times: int, device: str) -> float:
-    """Milliseconds a call."""
+    """Milliseconds per call."""
     begun = time.perf_counter()
     for _ in range(times):
         function()

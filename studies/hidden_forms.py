@@ -1,7 +1,7 @@
 """The forms of the accounts that are compared on the tasks with a hidden context, as `compare` writes them."""
 
 PAPERS = {"model.accounts.ledger_input": "none", "model.accounts.beta": 0.05}
-"""What the studies set first, so that `ewa-vq-odt` alone is the paper's (preset `hidden` reads the ledger)."""
+"""Set by all studies, so that plain `ewa-vq-odt` is the paper's method (preset `hidden` reads the ledger)."""
 HEAD = "beta_learned=True,beta_per=head"
 LEDGER = "ledger_input=state,beta=0"
 SOFT = f"{LEDGER},soft_codes=3"
@@ -36,17 +36,17 @@ OPTIONS = {
 }
 LONG_ON_THE_ROBOT = "odt:context_length=20,eval_context_length=20"
 SIGNS = "bins=2,num_codes=64"
-"""On the robot: a code for each way to push six joints forth or back."""
+"""On the robot: a code for each combination of signs of six torques."""
 
 
 def with_signs(form: str) -> str:
-    """The form as it is run on the robot. A hierarchical codebook has the signs as its coarse codes."""
+    """The form as run on the robot. A hierarchical codebook has the signs as its coarse codes."""
     method, _, changes = form.partition(":")
     return form if "hierarchical" in changes else f"{method}:{SIGNS}{',' * bool(changes)}{changes}"
 
 
 ROBOTS = PAPERS | {"model.hidden": 128, "model.accounts.reward_transform": "standardised"}
-"""What the studies of the robot set, of what makes a difference to the time of an update."""
+"""Settings of the robot's studies that affect the time of an update."""
 BROKEN = {
     "odt": "ODT, K=5: no accounts",
     f"ewa-vq-odt:{SIGNS}": "the paper's bias, 64 codes",

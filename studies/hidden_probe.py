@@ -1,13 +1,13 @@
-"""What does a policy's state know of the hidden cell? A linear probe, for each form of the accounts.
+"""What does a policy's hidden state know about the hidden cell? A linear probe, for each form of the accounts.
 
     python studies/hidden_probe.py FOLDER [--episodes 300] [--json FILE]
 
-FOLDER is a study of hidden-arm that was run with `mental-accounts compare`; the policies of its runs are read. Each
-plays new episodes itself. (On the data one would be misled: there the last actions are a knowing learner's, and give
-the cell away.) At each step that is the policy's own, the vector that its head reads is kept, and a softmax over the 27
-cells is fitted to it on 70% of the episodes. On the others: how often the likeliest cell is the paying one, and the
-bits that the vector tells of it, log2(27) - cross entropy: a lower bound on their mutual information. The same for what
-the policy could have known: all balances of its own episode, and the last K - 1 steps as they were.
+FOLDER is a study of hidden-arm, run with `mental-accounts compare`. Each policy plays new episodes itself. (The data
+would be misleading: their last actions are those of an informed behaviour policy, and give the cell away.) At each step
+where the policy's own action is taken, we keep the vector that its head reads, and fit a softmax over the 27 cells to
+it on 70% of the episodes. On the rest we report how often the most likely cell is the paying one, and the information
+in bits, log2(27) - cross entropy, a lower bound on the mutual information. The same for what the policy could have
+known: all balances of its own episode, and its last K - 1 steps.
 """
 
 import argparse
@@ -29,16 +29,16 @@ from mental_accounts.report.study_files import read_study_folder
 
 CELLS = 27
 FIRST_SEED = 500_000_000
-"""Of the episodes: far from those of the data and of evaluations."""
+"""First seed of the episodes: far from those of the data and of evaluations."""
 TARGET_RETURN = 40.0
 FORGETTING = 0.05
 
 
 @dataclass(frozen=True)
-class Seen:
-    """The policy's own steps of n episodes."""
+class Recorded:
+    """The policy's own steps in n episodes."""
 
-    states: Tensor  # (n, steps, hidden): what the head read
+    states: Tensor  # (n, steps, hidden): the input of the head
     balances: Tensor  # (n, steps, CELLS) before the step
     window: Tensor  # (n, steps, (K - 1) · (CELLS + 1)): cells of the actions before it, and their rewards
     cells: Tensor  # (n, steps): the paying cell
@@ -56,10 +56,10 @@ def main() -> None:
     for run in read_study_folder(asked.folder).runs:
         if run.folder is None or not (run.folder / "policy").exists():
             continue
-        seen = play(DecisionTransformer.load(run.folder / "policy").eval(), asked.episodes)
-        row = {"seed": run.entry["seed"], "return": float(seen.returns.mean())}
+        recorded = play(DecisionTransformer.load(run.folder / "policy").eval(), asked.episodes)
+        row = {"seed": run.entry["seed"], "return": float(recorded.returns.mean())}
         for what in ("states", "balances", "window"):
-            row |= {f"{what}_{key}": value for key, value in probe(getattr(seen, what), seen.cells).items()}
+            row |= {f"{what}_{key}": value for key, value in probe(getattr(recorded, what), recorded.cells).items()}
         found.setdefault(run.entry["method"], []).append(row)
         print(run.entry["method"], row, flush=True)
     if asked.json is not None:
@@ -67,7 +67,7 @@ def main() -> None:
 
 
 @torch.no_grad()
-def play(policy: DecisionTransformer, episodes: int) -> Seen:
+def play(policy: DecisionTransformer, episodes: int) -> Recorded:
     """Episodes with the mean action, as in an evaluation."""
     envs = [HiddenArm() for _ in range(episodes)]
     context = policy.context(episodes, TARGET_RETURN)
@@ -82,7 +82,7 @@ def play(policy: DecisionTransformer, episodes: int) -> Seen:
     rows: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
     for t in range(envs[0].steps):
         actions = policy.act(observations, context)
-        if observations[0, 0] == 0 and t >= 40:  # its own step; for all alike from step 40 on
+        if observations[0, 0] == 0 and t >= 40:  # not hijacked; from step 40 on, for all policies
             recent = torch.from_numpy(history[:, len(history[0]) - reach :].reshape(episodes, -1).copy())
             rows.append((read["last"], torch.from_numpy(balances.astype(np.float32)), recent, torch.from_numpy(cells)))
         answers = [env.step(action) for env, action in zip(envs, actions, strict=True)]
@@ -99,11 +99,11 @@ def play(policy: DecisionTransformer, episodes: int) -> Seen:
         cells = np.array([info["cell"] for *_, info in answers])
     hook.remove()
     states, held, windows, paying = (torch.stack(column, dim=1) for column in zip(*rows, strict=True))
-    return Seen(states, held, windows, paying, torch.from_numpy(returns))
+    return Recorded(states, held, windows, paying, torch.from_numpy(returns))
 
 
 def probe(states: Tensor, cells: Tensor) -> dict[str, float]:
-    """Fit on the first 70% of episodes, judge on the rest: (episodes, steps, size), (episodes, steps)."""
+    """Fit on the first 70% of episodes, evaluate on the rest: (episodes, steps, size), (episodes, steps)."""
     cut = int(0.7 * len(cells))
     train, test = (part.flatten(0, 1) for part in (states[:cut], states[cut:]))
     known, asked = (part.flatten() for part in (cells[:cut], cells[cut:]))

@@ -2,8 +2,8 @@
 
     python studies/hidden_sampled.py FOLDER [--episodes 300] [--device cuda] [--workers 2]
 
-A run evaluates with the mean action. Of a policy that does not know which of 27 cells pays, that is the middle of them
-all; a sample tries something.
+A run evaluates with the mean action. For a policy that does not know which of 27 cells pays, that is the middle of them
+all; a sampled action tries one.
 """
 
 import argparse
@@ -33,7 +33,7 @@ def main() -> None:
     arguments.add_argument("--device", default="cpu")
     arguments.add_argument("--workers", type=int, default=1)
     asked = arguments.parse_args()
-    os.environ["OMP_NUM_THREADS"] = "1"  # of the workers
+    os.environ["OMP_NUM_THREADS"] = "1"  # inherited by the workers
     planned = [(run.entry["method"], run.entry["seed"], run.folder) for run in read_study_folder(asked.folder).runs]
     runs = [
         (method, seed, place) for method, seed, place in planned if place is not None and (place / "policy").exists()

@@ -1,4 +1,4 @@
-"""Tables and picture of the tasks with a hidden context, from the studies in results/hidden; for `make results`."""
+"""Tables and figure of the tasks with a hidden context, from the studies in results/hidden; for `make results`."""
 
 import json
 import math
@@ -29,9 +29,9 @@ from mental_accounts.report.statistics import Interval, difference_interval, hol
 
 BEGIN, END = "<!-- tables: made by studies/results_pages.py -->", "<!-- end of tables -->"
 ORACLE = 84.0
-"""The mean return on hidden-arm of someone who knows what is hidden."""
+"""The mean return of an oracle on hidden-arm."""
 Pair = tuple[str, str, str, str]
-"""Words for a method, the method, what it is compared with, and words for that."""
+"""A method's name in words, the method, the method it is compared with, and its name in words."""
 STEPS_UP: tuple[Pair, ...] = (
     ("the paper's bias", "ewa-vq-odt", "odt", "ODT"),
     ("β learned per head", f"ewa-vq-odt:{HEAD}", "ewa-vq-odt", "the paper's bias"),
@@ -75,25 +75,25 @@ def returns(evidence: Evidence, task: str, method: str) -> dict[int, float]:
 
 
 def paired(ours: Mapping[int, float], theirs: Mapping[int, float]) -> tuple[list[float], list[float]]:
-    """What runs of the same seeds have."""
+    """The values of the seeds that both have, in the same order."""
     seeds = sorted(ours.keys() & theirs.keys())
     return [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
 
 
 def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interval | None:
-    """Between runs of the same seed; None where there are none."""
+    """The mean difference between runs with the same seed; None if there are none."""
     one, other = paired(ours, theirs)
     return difference_interval(one, other) if one else None
 
 
 def tests(compared: Sequence[tuple[Mapping[int, float], Mapping[int, float]]]) -> list[str]:
-    """Of each difference, the p of a sign-flip test, and after Holm's correction over all of them."""
+    """For each difference, the p-value of a sign-flip test, and after Holm's correction over all of them."""
     found = [paired_p_value(*paired(*pair)) for pair in compared]
     return [f"{p:.3f}, {corrected:.2f}" for p, corrected in zip(found, holm(found), strict=True)]
 
 
 def written(found: Interval, digits: int, *, signed: bool = False) -> str:
-    """An interval as it stands in a cell; of too few seeds there is none."""
+    """An interval as text for a cell; with too few seeds there is none."""
     sign = "+" if signed else ""
     estimate, low, high = (f"{value:{sign}.{digits}f}" for value in (found.estimate, found.low, found.high))
     known = math.isfinite(found.low) and math.isfinite(found.high)
@@ -101,19 +101,19 @@ def written(found: Interval, digits: int, *, signed: bool = False) -> str:
 
 
 def sampled(folder: Path, method: str) -> dict[int, float]:
-    """The return of each seed's policy with sampled actions, where hidden_sampled.py played those."""
+    """The return of each seed's policy with sampled actions, if hidden_sampled.py was run."""
     path = folder / "sampled.json"
     found = json.loads(path.read_text())["returns"].get(method, {}) if path.exists() else {}
     return {int(seed): value for seed, value in found.items()}
 
 
 def surprise(evidence: Evidence, task: str, method: str) -> dict[int, float]:
-    """-log p of the data's actions, in nats, over the last iteration's updates: of each seed."""
+    """-log p of the data's actions, in nats, averaged over the last iteration's updates: for each seed."""
     return {run.seed: float(run.lines[-1]["training/nll"]) for run in evidence.of(task, method)}
 
 
 def digits_of(task: str) -> int:
-    """Decimals of its returns on a page."""
+    """Decimals of a task's returns in tables."""
     return 0 if (find_task(task).expert_return or 0) > 1000 else 1
 
 
@@ -127,9 +127,9 @@ def table(
     *,
     tested: bool = True,
 ) -> str:
-    """A row a form: return, score, difference from the baseline, sampled return, surprise, costs compared with ODT's.
+    """One row per form: return, score, difference from the baseline, sampled return, NLL, and costs relative to ODT.
 
-    Columns that no row fills are left out. `tested`: with a column of tests.
+    Empty columns are left out. `tested` adds a column of p-values.
     """
     task = find_task(task_name)
     assert task.random_return is not None
@@ -165,21 +165,21 @@ def table(
 
 
 def by_samples(drawn: list[float], seeds: int, digits: int) -> str:
-    """A cell; it says so where not all seeds were played."""
+    """A cell, with a note if not all seeds were played."""
     if not drawn:
         return ""
     return written(mean_interval(drawn), digits) + ("" if len(drawn) == seeds else f" ({len(drawn)} seeds)")
 
 
 def steps_up(evidence: Evidence, folder: Path, pairs: Sequence[Pair] = STEPS_UP) -> str:
-    """Forms above others: by the mean action, by samples, and in what they know of the data's actions."""
+    """Gains of forms over others: with the mean action, with sampled actions, and in NLL of the data's actions."""
     task = evidence.tasks[0]
     digits = digits_of(task)
     lines = [
         "| | above | return [95%] | by sampled actions [95%] | NLL, lower is better [95%] |",
         "|---|---|---:|---:|---:|",
     ]
-    for words, method, other, beside in pairs:
+    for words, method, other, other_words in pairs:
         if not (returns(evidence, task, method) and returns(evidence, task, other)):
             continue
         found = (
@@ -188,12 +188,12 @@ def steps_up(evidence: Evidence, folder: Path, pairs: Sequence[Pair] = STEPS_UP)
             (difference(surprise(evidence, task, method), surprise(evidence, task, other)), 2),
         )
         columns = ("" if gap is None else written(gap, places, signed=True) for gap, places in found)
-        lines.append(f"| {words} | {beside} | {' | '.join(columns)} |")
+        lines.append(f"| {words} | {other_words} | {' | '.join(columns)} |")
     return "\n".join(lines)
 
 
 def picture(evidence: Evidence, path: Path) -> None:
-    """Returns of all forms, every seed a point."""
+    """Draw the returns of all forms, one point per seed."""
     task = find_task(evidence.tasks[0])
     assert task.random_return is not None
     assert task.expert_return is not None
@@ -220,13 +220,13 @@ def picture(evidence: Evidence, path: Path) -> None:
 
 
 def costs(folder: Path, task: str = "arm") -> Mapping[str, Mapping[str, float]]:
-    """What forms cost compared with a study's `odt` (hidden_cost.py)."""
+    """The costs of forms relative to a study's `odt` (hidden_cost.py)."""
     found: Mapping[str, Mapping[str, float]] = json.loads((folder / f"cost-{task}-h200.json").read_text())["forms"]
     return found
 
 
 def joined(folder: Path, *names: str) -> Evidence:
-    """Studies of the same task with the same seeds and settings as one."""
+    """Several studies of the same task, with the same seeds and settings, as one."""
     parts = [read_study(folder / name) for name in names]
     methods = tuple(method for part in parts for method in part.methods)
     return Evidence(names[0], parts[0].tasks, methods, tuple(run for part in parts for run in part.runs), ())
@@ -248,7 +248,7 @@ def on_the_robot(folder: Path) -> Evidence:
 
 
 def main_table(folder: Path, *, tested: bool = False) -> str:
-    """Of hidden-arm."""
+    """The main table of hidden-arm."""
     evidence = on_the_arm(folder)
     return table(evidence, evidence.tasks[0], folder / "arm", MAIN, "odt", costs(folder), tested=tested)
 
@@ -260,7 +260,7 @@ def option_tables(
     costs: Mapping[str, Mapping[str, float]],
     named: Callable[[str], str] = str,
 ) -> list[str]:
-    """Options compared with the forms that they change; `named` is what the task calls a form."""
+    """Options compared with the forms that they change; `named` maps a form to its name on the task."""
     parts, task = [], evidence.tasks[0]
     for words, baseline, begin in (
         ("Options of the bias", f"ewa-vq-odt:{HEAD}", "β"),
@@ -273,7 +273,7 @@ def option_tables(
 
 
 def options_summary(folder: Path) -> str:
-    """What each option adds to the form that it changes, task by task; where the interval is above zero, bold."""
+    """The gain of each option over the form that it changes, by task; bold if the interval is above zero."""
     studies = ((on_the_arm(folder), str), (on_the_bandit(folder), str), (on_the_robot(folder), with_signs))
     tasks = [evidence.tasks[0] for evidence, _ in studies]
     forms = ("β per head", "the ledger")
@@ -296,14 +296,14 @@ def _gain(evidence: Evidence, named: Callable[[str], str], form: str | None, bas
 
 
 def tables(folder: Path) -> str:
-    """Of every study."""
-    arm, bandit, robot, paid = on_the_arm(folder), on_the_bandit(folder), on_the_robot(folder), costs(folder)
+    """The tables of all studies."""
+    arm, bandit, robot, small = on_the_arm(folder), on_the_bandit(folder), on_the_robot(folder), costs(folder)
     robots, full_size = costs(folder, "robot"), costs(folder, "observed")
     parts = ["### hidden-arm", main_table(folder, tested=True), steps_up(arm, folder / "arm")]
     parts += ["### What the policies know of the hidden cell", knowledge(folder)]
-    parts += option_tables(arm, folder / "options", OPTIONS, paid)
-    parts += ["### drifting-bandit", table(bandit, bandit.tasks[0], folder / "bandit", MAIN, "odt", paid)]
-    parts += [steps_up(bandit, folder / "bandit"), *option_tables(bandit, folder / "bandit-options", OPTIONS, paid)]
+    parts += option_tables(arm, folder / "options", OPTIONS, small)
+    parts += ["### drifting-bandit", table(bandit, bandit.tasks[0], folder / "bandit", MAIN, "odt", small)]
+    parts += [steps_up(bandit, folder / "bandit"), *option_tables(bandit, folder / "bandit-options", OPTIONS, small)]
     parts += [f"### {robot.tasks[0]}", table(robot, robot.tasks[0], folder / "broken", BROKEN, "odt", robots)]
     parts += [steps_up(robot, folder / "broken", ROBOTS_STEPS_UP)]
     parts += option_tables(robot, folder / "broken-options", BROKEN_OPTIONS, robots, with_signs)
@@ -314,7 +314,7 @@ def tables(folder: Path) -> str:
 
 
 def knowledge(folder: Path) -> str:
-    """What the policies' states tell of the hidden cell, by a linear probe (hidden_probe.py)."""
+    """Information about the hidden cell in the policies' states, by a linear probe (hidden_probe.py)."""
     found = json.loads((folder / "probe.json").read_text())["policies"]
     lines = [
         "| policy | seeds | its state names the right cell | bits its state tells [95%] | bits in all its balances | "
@@ -335,5 +335,5 @@ def knowledge(folder: Path) -> str:
 
 
 def page(folder: Path) -> str:
-    """README.md of the folder with its tables made anew."""
+    """README.md of the folder with regenerated tables."""
     return between((folder / "README.md").read_text(), BEGIN, END, tables(folder))

@@ -1,11 +1,11 @@
-"""Whose action comes next? How well data tell which of the policies that made them acts, with balances and without.
+"""Whose action comes next? How well one can tell which behaviour policy is acting, with and without balances.
 
     python studies/hidden_whose.py [--task walker2d-medium-replay] [--json FILE]
 
-Replay data are made by policies of every quality, one after the other. A network of one hidden layer is fitted on 70%
-of the trajectories to name the policy that acts, from what is known before it does: state, return-to-go and time; the
-last five steps or twenty; each of these with balances and without. On the other trajectories: how often it is right,
-and the bits that it knows of the policy, a lower bound on what it is told.
+Replay data come from behaviour policies of increasing quality. A network with one hidden layer is fitted on 70% of the
+trajectories to identify the policy that acts, from what is known before it does: state, return-to-go and time; the last
+five steps or twenty; each of these with and without balances. On the other trajectories we report how often it is
+right, and its information about the policy in bits, a lower bound on the mutual information.
 """
 
 import argparse
@@ -29,15 +29,15 @@ from mental_accounts.presets import PRESETS
 from mental_accounts.study.plan import Arm, with_changes
 
 CONTEXTS = (1, 5, 20)
-"""Steps: the state alone; what is played with on walker2d; what is learned from."""
+"""Context lengths: the state alone; the acting context on walker2d; the training context."""
 FIRST_STEP = 40
-"""Of those that are asked about: balances have filled by then."""
+"""First timestep in the evaluation: by then balances have built up."""
 WINDOWS = {"fitted": 60_000, "asked": 20_000}
 UPDATES, BATCH = 2_000, 512
 
 
 def main() -> None:
-    """Measure, print, and keep what was found."""
+    """Measure, print, and save the results."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--task", default="walker2d-medium-replay")
     arguments.add_argument("--json", type=Path)
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def measure(task: str) -> dict[str, Any]:
-    """Shares of right answers and bits, by what is told."""
+    """Accuracy and bits, by input."""
     torch.manual_seed(0)
     arm = Arm.parse(f"ewa-vq-odt:{LEDGER}")
     config = with_changes(PRESETS["converged"], {**arm.changes, "task": task, "method": arm.method})
@@ -64,11 +64,11 @@ def measure(task: str) -> dict[str, Any]:
     cut = int(0.7 * len(data))
     parts = {}
     for name, chosen in (("fitted", order[:cut]), ("asked", order[cut:])):
-        parts[name] = told(data.select(chosen), makers[chosen], policy, WINDOWS[name])
+        parts[name] = inputs_of(data.select(chosen), makers[chosen], policy, WINDOWS[name])
     (fitted, who), (asked, truth) = parts["fitted"], parts["asked"]
     number = int(makers.max()) + 1
     shares = torch.bincount(who, minlength=number) / len(who)
-    known = -(shares[truth] + 1e-9).log().mean()  # by their frequencies alone
+    known = -(shares[truth] + 1e-9).log().mean()  # from their frequencies alone
     answers = {what: answered(fitted[what], who, asked[what], number) for what in fitted}
     return {
         "policies": number,
@@ -84,7 +84,7 @@ def measure(task: str) -> dict[str, Any]:
 
 
 def makers_of(data: Trajectories, task: str) -> Tensor:
-    """The number of the policy that made each trajectory, (trajectories,): the store has them one after the other."""
+    """The index of each trajectory's behaviour policy, (trajectories,): the store has them in order."""
     robot, _, kind = task.partition("-")
     shares = recipe_of(robot, kind).shares
     ends = torch.tensor([share.weight for share in shares]).cumsum(0) * data.info["size"]
@@ -92,26 +92,28 @@ def makers_of(data: Trajectories, task: str) -> Tensor:
     return torch.bucketize(begins.float() + 1, ends).clamp(max=len(shares) - 1)
 
 
-def told(
+def inputs_of(
     store: Trajectories, makers: Tensor, policy: DecisionTransformer, windows: int
 ) -> tuple[dict[str, Tensor], Tensor]:
-    """What is known before the last action of each window, (windows, size) each, and who takes it, (windows,)."""
+    """What is known before the last action of each window, (windows, size) each, and which policy acts, (windows,)."""
     assert policy.accounts is not None
     store.annotate_by(policy.accounts.books, policy.action_scale.to_unit, balances=True)
     longest = max(CONTEXTS)
-    seen = WindowSampler(store, windows, longest, torch.Generator().manual_seed(1))()
-    store.rewards.copy_(torch.repeat_interleave(makers, store.lengths))  # drawn once more, windows tell their makers
+    drawn = WindowSampler(store, windows, longest, torch.Generator().manual_seed(1))()
+    store.rewards.copy_(
+        torch.repeat_interleave(makers, store.lengths)
+    )  # so that the same windows, drawn again, contain their policies
     again = WindowSampler(store, windows, longest, torch.Generator().manual_seed(1))()
     assert again.rewards is not None
-    assert seen.mask is not None
-    assert seen.balances is not None
+    assert drawn.mask is not None
+    assert drawn.balances is not None
     who = again.rewards[:, -1].long()
-    kept = seen.mask.all(dim=1) & (seen.timesteps[:, -1] >= FIRST_STEP)
-    now = torch.cat([seen.observations[:, -1], seen.returns_to_go[:, -1:], seen.timesteps[:, -1:]], dim=1)
-    balances = seen.balances[:, -1]
+    kept = drawn.mask.all(dim=1) & (drawn.timesteps[:, -1] >= FIRST_STEP)
+    now = torch.cat([drawn.observations[:, -1], drawn.returns_to_go[:, -1:], drawn.timesteps[:, -1:]], dim=1)
+    balances = drawn.balances[:, -1]
     known = {"balances": balances}
     for steps in CONTEXTS:
-        before = [values[:, longest - steps : -1].flatten(1) for values in (seen.observations, seen.actions)]
+        before = [values[:, longest - steps : -1].flatten(1) for values in (drawn.observations, drawn.actions)]
         name = f"{steps} steps" if steps > 1 else "the state"
         known[name] = torch.cat([now, *before], dim=1)
         known[f"{name} and balances"] = torch.cat([now, *before, balances], dim=1)
@@ -119,7 +121,7 @@ def told(
 
 
 def answered(fitted: Tensor, who: Tensor, asked: Tensor, number: int) -> Tensor:
-    """Logits of the policies, (asked, policies), by a network that was fitted to others' answers."""
+    """Logits of the policies, (asked, policies), from a network fitted on the other windows."""
     mean, std = fitted.mean(dim=0), fitted.std(dim=0) + 1e-6
     network = nn.Sequential(nn.Linear(fitted.shape[1], 256), nn.ReLU(), nn.Dropout(0.2), nn.Linear(256, number))
     optimizer = torch.optim.AdamW(network.parameters(), 1e-3, weight_decay=1e-2)

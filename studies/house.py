@@ -3,11 +3,11 @@
     python studies/house.py          # prints it in short, and writes its part of docs/architecture.md
 
 A room is a folder of src/mental_accounts, or a module outside the folders. All imports that are ever executed count,
-also those inside functions; those for types alone do not. There must be no cycle, neither of modules nor of rooms. A
-test holds docs/architecture.md to what this makes; so that not every edit makes it stale, lines are given in steps of
-50.
+including those inside functions; those only for type checking do not. There must be no cycle, neither of modules nor of
+rooms. A test checks docs/architecture.md against this script; line counts are rounded to steps of 50, so that not every
+edit makes it stale.
 
-It lives here because scripts in studies/ are typed and tested like the package, and it is a study of the source.
+It is here because scripts in studies/ are typed and tested like the package, and it is a study of the source.
 """
 
 import ast
@@ -25,7 +25,7 @@ SOURCE = ROOT / "src" / "mental_accounts"
 PAGE = ROOT / "docs" / "architecture.md"
 PACKAGE = "mental_accounts"
 DOORS = ("", "__main__")
-"""The package itself and `python -m`: they open rooms, and are none."""
+"""The package itself and `python -m`: they import rooms, but are not rooms themselves."""
 GRAPH_BEGIN, GRAPH_END = "<!-- graph: made by studies/house.py -->", "<!-- end of graph -->"
 ROOMS_BEGIN, ROOMS_END = "<!-- rooms: made by studies/house.py -->", "<!-- end of rooms -->"
 STEP = 50
@@ -42,7 +42,7 @@ class Module:
     """The first line of its docstring."""
     lines: int
     imports: frozenset[tuple[str, str]]
-    """Modules of the package with the name that is taken from each, as they are written."""
+    """Modules of the package and the name imported from each, as written."""
     is_folder: bool
 
     @property
@@ -59,14 +59,14 @@ class House:
 
     @cached_property
     def written(self) -> Graph:
-        """Module -> modules, as imports are written: a name that a folder exports comes from the folder."""
+        """Module -> modules, as imports are written: a name exported by a folder counts as the folder's."""
         return {
             name: frozenset(self._target(*pair) for pair in module.imports) for name, module in self.modules.items()
         }
 
     @cached_property
     def imports(self) -> Graph:
-        """Module -> modules that it takes something from: what a folder exports comes from the module that has it."""
+        """Module -> modules that it imports from: a name exported by a folder counts as the defining module's."""
         found = {}
         for name, module in self.modules.items():
             sources = {self._source(*pair) for pair in module.imports}
@@ -89,7 +89,7 @@ class House:
 
     @property
     def cycle(self) -> list[str]:
-        """Modules, or rooms, that import each other in a circle; none: []."""
+        """Modules, or rooms, in an import cycle; [] if there is none."""
         for graph in (self.written, self.imports, self.rooms):
             try:
                 graphlib.TopologicalSorter(graph).prepare()
@@ -98,7 +98,7 @@ class House:
         return []
 
     def of(self, room: str) -> list[Module]:
-        """The modules of a room, its __init__.py left out where it is a folder."""
+        """The modules of a room, without the __init__.py of a folder."""
         found = [module for module in self.modules.values() if module.room == room and not module.is_folder]
         return sorted(found, key=lambda module: module.name)
 
@@ -149,7 +149,7 @@ def _executed(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def reached(graph: Graph, name: str) -> set[str]:
-    """All that can be come to from a node."""
+    """All nodes reachable from a node."""
     found: set[str] = set()
     waiting = set(graph[name])
     while waiting:
@@ -160,7 +160,7 @@ def reached(graph: Graph, name: str) -> set[str]:
 
 
 def reduced(graph: Graph) -> Graph:
-    """Without the edges that a longer way says already."""
+    """The transitive reduction: without edges that are implied by longer paths."""
     return {
         name: frozenset(
             target for target in targets if not any(target in reached(graph, other) for other in targets - {target})
@@ -170,12 +170,12 @@ def reduced(graph: Graph) -> Graph:
 
 
 def fan_in(graph: Graph, name: str) -> int:
-    """How many import it."""
+    """The number of importers."""
     return sum(name in targets for targets in graph.values())
 
 
 def drawing(house: House) -> str:
-    """The rooms as a Mermaid graph. What imports no folder is left out: it is imported from everywhere."""
+    """The rooms as a Mermaid graph. Modules that import no folder are left out: they are imported everywhere."""
     folders = {module.name for module in house.modules.values() if module.is_folder and module.name}
     shown = {room for room in house.rooms if room in folders or reached(house.rooms, room) & folders}
     graph = reduced({room: targets & shown for room, targets in house.rooms.items() if room in shown})
@@ -203,7 +203,7 @@ def tables(house: House) -> str:
 
 
 def _order(house: House) -> list[str]:
-    """Rooms from what imports nothing to what imports all; by name where that leaves a choice."""
+    """Rooms in topological order, those without imports first; ties by name."""
     sorter = graphlib.TopologicalSorter({room: sorted(targets) for room, targets in house.rooms.items()})
     sorter.prepare()
     found: list[str] = []
@@ -232,7 +232,7 @@ def _cell(words: str) -> str:
 
 
 def page(house: House, text: str) -> str:
-    """docs/architecture.md with the graph and the tables made anew."""
+    """docs/architecture.md with the graph and the tables regenerated."""
     drawn = between(text, GRAPH_BEGIN, GRAPH_END, drawing(house))
     return between(drawn, ROOMS_BEGIN, ROOMS_END, tables(house))
 
@@ -241,7 +241,7 @@ def main() -> None:
     """Print the numbers, refuse a cycle, write the page."""
     house = read_house()
     if house.cycle:
-        raise SystemExit(f"imports go in a circle: {' -> '.join(house.cycle)}")
+        raise SystemExit(f"there is an import cycle: {' -> '.join(house.cycle)}")
     lines = sum(module.lines for module in house.modules.values())
     edges = sum(map(len, house.imports.values()))
     print(f"{len(house.modules)} modules, {lines:,} lines, {edges} imports of one by another; no cycle")

@@ -2,7 +2,7 @@
 
     python studies/learner.py results/learner/runs.json --picture results/learner/curves.png
 
-A run of it, on a GPU: `mental-accounts train` with the arguments that stand beside each run, for example
+Each run, on a GPU, is `mental-accounts train` with the arguments recorded for it, for example
 
     mental-accounts train --task walker2d-medium-replay --method odt --preset converged --lr 1e-3 --optimizer lamb \
         --warmup-updates 500 --batch-size 256 --pretrain-iterations 8 --updates-per-pretrain-iteration 1000 \
@@ -33,7 +33,7 @@ def last_returns(runs: Sequence[dict[str, Any]], task: str, form: str) -> dict[i
 
 
 def offline_table(runs: Sequence[dict[str, Any]]) -> str:
-    """Task × form: the mean over seeds with its interval, and the difference from version 0.1 where that was run."""
+    """Task × form: the mean over seeds with its interval, and the difference from version 0.1 if that was run."""
     lines = ["| task | form | seeds | mean return [95%] | compared with version 0.1 [95%] | NLL |"]
     lines.append("|---|---|---:|---:|---:|---:|")
     forms = dict.fromkeys((run["task"], run["form"]) for run in runs if run["form"] != "preset odt")
@@ -91,7 +91,7 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    """Print the tables, and draw the curves where a picture is asked for."""
+    """Print the tables, and draw the curves if --picture is given."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path)
     parser.add_argument("--picture", type=Path)

@@ -1,8 +1,8 @@
-"""Pages that are partly made by a script: what stands between two markers is."""
+"""Pages that are partly generated: a script writes the text between two markers."""
 
 
 def between(page: str, begin: str, end: str, made: str) -> str:
-    """The page with what stands between two markers replaced."""
+    """The page with the text between two markers replaced."""
     if not 0 <= page.find(begin) < page.find(end):
         raise ValueError(f"the page needs the markers {begin} and {end}, in this order")
     before, _, rest = page.partition(begin)

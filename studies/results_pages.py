@@ -1,7 +1,7 @@
 """The results on README.md, docs/hidden.md and results/hidden, from the packed studies in results/: `make results`.
 
-Reads results/paper and results/converged as `mental-accounts report` does, writes their reports anew, and puts tables
-with intervals between the markers of the pages. A test holds the pages to what this makes.
+Reads results/paper and results/converged as `mental-accounts report` does, regenerates their reports, and puts tables
+with intervals between the markers of the pages. A test checks the pages against this script.
 """
 
 from pathlib import Path
@@ -57,7 +57,7 @@ def section(name: str, evidence: Evidence, analysis: Analysis) -> str:
 
 
 def results() -> str:
-    """All of the section."""
+    """The whole section."""
     parts = []
     for name in STUDIES:
         evidence = read_study(ROOT / "results" / name)
@@ -66,7 +66,7 @@ def results() -> str:
 
 
 def pages() -> dict[Path, str]:
-    """The pages that hold results, made anew."""
+    """The pages with results, regenerated."""
     readme, hidden = ROOT / "README.md", ROOT / "docs" / "hidden.md"
     front = between(readme.read_text(), BEGIN, END, results())
     guide = between(hidden.read_text(), OPTIONS_BEGIN, OPTIONS_END, hidden_tables.options_summary(HIDDEN))
@@ -78,7 +78,7 @@ def pages() -> dict[Path, str]:
 
 
 def main() -> None:
-    """Write the reports, the picture and the pages anew."""
+    """Regenerate the reports, the figure and the pages."""
     for name in STUDIES:
         write_report(read_study(ROOT / "results" / name), ROOT / "results" / name)
     hidden_tables.picture(hidden_tables.on_the_arm(HIDDEN), HIDDEN / "returns.png")

@@ -1,12 +1,12 @@
-"""Small data of scripted policies: whether transformers learn at least what behaviour cloning does.
+"""Small data from scripted policies: whether transformers learn at least as much as behaviour cloning.
 
     python studies/small_data.py --out results/small-data      # all tasks, ten data seeds: 40 minutes on two cores
     python studies/small_data.py --tasks pendulum --seeds 2    # a first look
     python studies/small_data.py --parts --seeds 3             # odt with one part of the default changed
 
-Three environments, each with 100 episodes of a policy that is written down below. Every data seed has data of its own,
-and all methods learn from the same: preset quick, hidden 64, 600 updates, no online phase. Reported are the mean return
-of the last evaluation over the data seeds, and the difference from bc with its 95% interval, paired by data seed.
+Three environments, each with 100 episodes of a scripted policy, defined below. Every data seed has its own data, from
+which all methods learn: preset quick, hidden 64, 600 updates, no online phase. We report the mean return of the last
+evaluation over the data seeds, and the difference from bc with its 95% interval, paired by data seed.
 """
 
 import argparse
@@ -47,7 +47,7 @@ def swing_up(observation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def balance(observation: np.ndarray, rng: np.random.Generator) -> np.int64:
-    """CartPole: push to the side that the pole falls to; two pushes in five are random, so that many episodes fail."""
+    """CartPole: push towards the side the pole is falling to; 40% of pushes are random, so that many episodes fail."""
     _, _, angle, spin = observation
     if rng.random() < 0.4:
         return np.int64(rng.integers(2))
@@ -55,14 +55,14 @@ def balance(observation: np.ndarray, rng: np.random.Generator) -> np.int64:
 
 
 def rock(observation: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """MountainCarContinuous: push the way it moves. Each push costs, the flag pays 100: rewards of both signs."""
+    """MountainCarContinuous: push in the direction of motion. Pushes cost, the flag pays 100: rewards of both signs."""
     push = 25 * observation[1] + 0.2 * rng.standard_normal()
     return np.array([np.clip(push, -1, 1)], dtype=np.float32)
 
 
 @dataclass(frozen=True)
 class Script:
-    """An environment and the policy that makes its data."""
+    """An environment and its behaviour policy."""
 
     env_id: str
     policy: Callable[[np.ndarray, np.random.Generator], Any]
@@ -81,17 +81,17 @@ def make_data(name: str, seed: int, episodes: int = EPISODES) -> Trajectories:
     env = gymnasium.make(script.env_id)
     observations, actions, rewards, lengths, terminated = [], [], [], [], []
     for episode in range(episodes):
-        seen, _ = env.reset(seed=1_000_000 * seed + episode)
-        length, over, cut = 0, False, False
-        while not (over or cut):
-            action = script.policy(seen, rng)
-            observations.append(seen)
+        observation, _ = env.reset(seed=1_000_000 * seed + episode)
+        length, ended, truncated = 0, False, False
+        while not (ended or truncated):
+            action = script.policy(observation, rng)
+            observations.append(observation)
             actions.append(action)
-            seen, reward, over, cut, _ = env.step(action)
+            observation, reward, ended, truncated, _ = env.step(action)
             rewards.append(reward)
             length += 1
         lengths.append(length)
-        terminated.append(over)
+        terminated.append(ended)
     env.close()
     return Trajectories.from_steps(
         np.stack(observations).astype(np.float32),
@@ -99,7 +99,7 @@ def make_data(name: str, seed: int, episodes: int = EPISODES) -> Trajectories:
         np.array(rewards, dtype=np.float32),
         lengths=lengths,
         terminated=terminated,
-        truncated=[not over for over in terminated],
+        truncated=[not ended for ended in terminated],
         info={"env_id": script.env_id},
     )
 
@@ -141,7 +141,7 @@ PARTS: dict[str, Callable[[TrainConfig], TrainConfig]] = {
 def run(
     name: str, method: Method, seed: int, updates: int, eval_episodes: int, part: str = "as it is"
 ) -> dict[str, Any]:
-    """Train, and say how it ended. The data are kept in the cache; the run is not kept."""
+    """Train, and return the results. The data stay in the cache; the run is deleted."""
     import torch
 
     torch.set_num_threads(1)
@@ -190,7 +190,7 @@ def table(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _bounds(interval: Interval | None, values: np.ndarray) -> dict[str, float]:
-    """Of an interval; values that are all the same (all at the ceiling, say) have none, and are their own bounds."""
+    """The bounds of an interval; identical values (all at the ceiling, say) have none, and are their own bounds."""
     if interval is None:
         return {"low": float(values[0]), "high": float(values[0])}
     return {"low": interval.low, "high": interval.high}

@@ -73,7 +73,7 @@ def test_info(tmp_path: Path, capsys: Captured) -> None:
     assert main(["data", "info", "imported/other"]) == 0
     out = capsys.readouterr().out
     assert "other.safetensors" in out
-    assert "as the data say" in out
+    assert "set by the data" in out
     main(["data", "import", str(path), "--name", "own", "--env", "tests.learning.walk_env:Walk-v0"])
     capsys.readouterr()
     assert main(["data", "info", "imported/own"]) == 0
@@ -81,13 +81,13 @@ def test_info(tmp_path: Path, capsys: Captured) -> None:
     assert "tests.learning.walk_env:Walk-v0" in out
     assert "not on this machine" not in out
     task, store = load_task("imported/own")
-    assert f"{task.target_return:.4g}: what 5% of the data's episodes exceed" in out
-    assert f"{task.exploration_return:.4g}: as far above that again" in out
-    assert f"kept within {float(store.returns_to_go.min()):.4g} and {float(store.returns_to_go.max()):.4g}" in out
+    assert f"{task.target_return:.4g}: exceeded by 5% of the data's episodes" in out
+    assert f"{task.exploration_return:.4g}: as far above that as that is above the median" in out
+    assert f"clipped to [{float(store.returns_to_go.min()):.4g}, {float(store.returns_to_go.max()):.4g}]" in out
     assert "?" not in out
     assert main(["data", "info", "minari/none/such-v0"]) == 0
     out = capsys.readouterr().out
-    assert "by the data, which are not on this machine yet" in out
+    assert "depends on the data, which are not on this machine yet" in out
     assert "?" not in out
 
 

@@ -19,7 +19,7 @@ SAYS = {
     "accounts_in_hugging_face.py": "of 27 accounts in use",
     "game_with_the_canonical_rule.py": "ledger = closed form to",
     "own_data_in_minari.py": "20 trajectories, 4000 steps",
-    "own_environment.py": "of random actions",
+    "own_environment.py": "; random actions",
     "reading_a_ledger.py": "attention moves by up to",
 }
 

@@ -240,7 +240,9 @@ def test_a_callback_that_raises_leaves_a_whole_run() -> None:
         if isinstance(event, ma.EvaluationEnded):
             raise KeyError("loss")
 
-    words = r"callback .*wrong raised KeyError at EvaluationEnded of iteration 1.*go on with ma\.resume\('cut', callb"
+    words = (
+        r"callback .*wrong raised KeyError at EvaluationEnded of iteration 1.*continue with ma\.resume\('cut', callb"
+    )
     with pytest.raises(ma.CallbackError, match=words):
         ma.train(ENV_ID, run="cut", callbacks=[wrong], **SMALL)
     same(ma.resume("cut"), ma.train(ENV_ID, run="whole", **SMALL))
@@ -248,7 +250,7 @@ def test_a_callback_that_raises_leaves_a_whole_run() -> None:
 
 def test_a_folder_with_a_run_is_not_used_for_another() -> None:
     ma.train(ENV_ID, run="one", **SMALL)
-    with pytest.raises(ma.UsageError, match=r"one holds a run already; go on with ma\.resume\('one'\)"):
+    with pytest.raises(ma.UsageError, match=r"one already holds a run; continue it with ma\.resume\('one'\)"):
         ma.train(ENV_ID, run="one", **SMALL)
     with pytest.raises(ma.UsageError, match=r"another configuration \(different: lr\); choose another folder"):
         ma.train(ENV_ID, run="one", **SMALL | {"lr": 0.5})
@@ -282,7 +284,7 @@ def test_ctrl_c_is_a_keyboard_interrupt_after_a_checkpoint(monkeypatch: pytest.M
 
     with pytest.raises(KeyboardInterrupt) as stopped:
         ma.train(ENV_ID, run="cut", callbacks=press, **SMALL)
-    assert "go on with ma.resume" in stopped.value.__notes__[0]
+    assert "continue with ma.resume" in stopped.value.__notes__[0]
     same(ma.resume("cut"), ma.train(ENV_ID, run="whole", **SMALL))
 
 

@@ -1,4 +1,4 @@
-"""Ours: likelihood and entropy on windows drawn from a store, AdamW, clipping, the multiplier's own step."""
+"""Ours: likelihood and entropy on windows sampled from a store, AdamW, clipping, the multiplier's own step."""
 
 from collections.abc import Callable
 
@@ -30,7 +30,7 @@ def make_store(trajectories: int = 200, steps: int = 1000) -> Trajectories:
 
 
 def make(case: dict, device: str) -> Callable[[], object]:
-    """A whole update with drawing of windows; on a GPU compiled and captured, as `train` does it in long runs."""
+    """A whole update including sampling windows; on a GPU compiled and captured, as in long runs of `train`."""
     keep_freed_memory()
     accounts = AccountsConfig(
         account_scope=case.get("scope", "trajectory"),

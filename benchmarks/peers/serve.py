@@ -1,9 +1,9 @@
-"""One side of a comparison, as a process: told what to prepare and how often to run it, it answers with times.
+"""One side of a comparison, as a process: it receives what to prepare and how often to run it, and replies with times.
 
     python serve.py PEER DEVICE THREADS
 
-Lines of JSON on standard input: {"prepare": case}, then {"run": n} as often as wanted, then the next case. PEER is a
-module beside this one with `make(case, device)`, which gives a function that does the case once, or raises
+Lines of JSON on standard input: {"prepare": case}, then any number of {"run": n}, then the next case. PEER is a module
+next to this one with `make(case, device)`, which returns a function that runs the case once, or raises
 NotImplementedError.
 """
 
@@ -27,17 +27,17 @@ def main() -> None:
     peer, device, threads = sys.argv[1:4]
     torch.set_num_threads(int(threads))
     sys.path.insert(0, str(Path(__file__).parent))
-    answer, sys.stdout = sys.stdout, sys.stderr  # a library that prints must not disturb the conversation
+    answer, sys.stdout = sys.stdout, sys.stderr  # output printed by libraries must not mix with the replies
 
-    def tell(**what: object) -> None:
+    def reply(**what: object) -> None:
         print(json.dumps(what), file=answer, flush=True)
 
     try:
         module = importlib.import_module(peer)
     except ImportError as error:
-        tell(error=f"cannot be imported: {error}")
+        reply(error=f"cannot be imported: {error}")
         return
-    tell(version=module.version())
+    reply(version=module.version())
     work, before = None, 0
     for line in sys.stdin:
         asked = json.loads(line)
@@ -55,11 +55,11 @@ def main() -> None:
                 work()
                 work()
                 wait(device)
-                tell(ready=True)
+                reply(ready=True)
             except NotImplementedError as error:
-                tell(error=str(error))
+                reply(error=str(error))
             except Exception as error:
-                tell(error=f"{type(error).__name__}: {str(error)[:300]}")
+                reply(error=f"{type(error).__name__}: {str(error)[:300]}")
         if "run" in asked:
             assert work is not None
             times = []
@@ -73,7 +73,7 @@ def main() -> None:
                 if device == "cuda"
                 else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
             )
-            tell(ms=times, bytes=used)
+            reply(ms=times, bytes=used)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """Mental accounts for transformer policies (EWA-VQ-ODT).
 
-A transformer policy keeps an account of each kind of action (how it paid off lately) and lets the balances tilt its
-attention. The front door:
+A transformer policy keeps an account of each kind of action (how well it has paid off recently) and lets the balances
+bias its attention. The main functions:
 
     run = ma.train(env=MyEnv, callbacks=[stop_early])       # or data="hopper-medium", a file, ma.Trajectories
-    run.returns, run.policy, run.folder                     # what came of it
+    run.returns, run.policy, run.folder                     # the results
     ma.evaluate(run, episodes=20).return_mean
-    ma.resume(run.folder)                                   # exactly where it was
+    ma.resume(run.folder)                                   # continues exactly where it stopped
     ma.compare("hopper-medium", seeds=5).headlines
 
 The whole data flow of the accounts, one call a line:
@@ -133,11 +133,11 @@ _HOMES = {
     "load_task": "data.tasks",
     "resume train": "front_door.train",
 }
-"""Names -> the modules that have them; all others are of `accounts`."""
+"""Names -> the modules that define them; all others are in `accounts`."""
 
 
 def __getattr__(name: str) -> Any:
-    """Imported when first asked for: training brings in Gymnasium, comparing matplotlib, and most need neither."""
+    """Import on first use: training needs Gymnasium and comparing matplotlib; most programs need neither."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     home = next((module for names, module in _HOMES.items() if name in names.split()), "accounts")

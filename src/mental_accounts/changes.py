@@ -1,4 +1,4 @@
-"""Changes to a configuration by the names of its fields: `lr`, `model.hidden`, or `hidden`, where one field has it."""
+"""Changes to a configuration by field name: `lr`, `model.hidden`, or just `hidden` where that is unambiguous."""
 
 import difflib
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from mental_accounts.errors import UsageError
 
 
 def with_changes(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig:
-    """The configuration with these values; a nested one may be given in part, as in {"model": {"hidden": 64}}."""
+    """The configuration with these values; nested fields can be given partially, as in {"model": {"hidden": 64}}."""
     values = config.to_dict()
     for name, value in changes.items():
         whole = is_dataclass(value) and not isinstance(value, type)  # as in model=ModelConfig(...)
@@ -22,7 +22,7 @@ def with_changes(config: TrainConfig, changes: Mapping[str, Any]) -> TrainConfig
 
 
 def field_path(name: str) -> str:
-    """The path of a field that may be named without it; where there is none, an error lists names like it."""
+    """The full path of a field that may be given by its last name; an unknown field is an error with suggestions."""
     known = _paths(TrainConfig)
     found = [path for path in known if path == name or path.rpartition(".")[2] == name]
     if not found:
@@ -41,7 +41,7 @@ def _set(values: dict[str, Any], name: str, value: Any, prefix: str = "") -> Non
         return
     path = f"{prefix}{name}" if prefix else field_path(name)
     if path not in _paths(TrainConfig):
-        field_path(path)  # names those like it
+        field_path(path)  # raises, with suggestions
     *parents, last = path.split(".")
     place = values
     for parent in parents:

@@ -1,8 +1,8 @@
-"""Checks of what enters the accounts: every message says what was expected, what came, and where.
+"""Validation of inputs: every message says what was expected, what was given, and where.
 
-Looking at values on a GPU would stop it, so the hot path (`route`, `trace`, `post`) looks at values only where that is
-free: on the CPU, outside of `torch.compile`. Data bound for a GPU are checked once where they enter, by calling these
-functions there.
+Checking values on a GPU would synchronise it, so the hot path (`route`, `trace`, `post`) checks values only where that
+is free: on the CPU, outside `torch.compile`. Data bound for a GPU are checked once, by calling these functions where
+the data enter.
 """
 
 import math
@@ -13,13 +13,13 @@ from torch import Tensor
 
 
 def looking_is_free(values: Tensor) -> bool:
-    """Whether the values can be looked at without a device synchronisation or a graph break."""
+    """Whether the values can be read without a device synchronisation or a graph break."""
     return values.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def check_finite(name: str, values: Tensor) -> None:
     """Refuse NaN and infinities, naming the first bad element."""
-    # A sum is finite whenever its terms are, short of overflow: one cheap pass decides nearly always.
+    # A sum is finite if all its terms are, barring overflow: one cheap pass nearly always decides.
     if not values.is_floating_point() or bool(torch.isfinite(values.sum())):
         return
     bad = (~torch.isfinite(values)).nonzero()

@@ -26,10 +26,10 @@ FAILED = (BrokenEnvironmentError, DivergenceError)
 
 @dataclass(frozen=True)
 class Version:
-    """The version of this package; `--version` says it too."""
+    """Print the version of this package, like `--version`."""
 
     def execute(self) -> int:
-        """Print it."""
+        """Print the version."""
         print(f"mental-accounts {importlib.metadata.version('mental-accounts')}")
         return 0
 
@@ -50,8 +50,8 @@ Other = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command.
 
-    0 if it went well; 2 with one line on standard error if what it was given cannot be used; 1 if an environment broke
-    or training diverged; 3 if some runs of a comparison failed; 130 or 143 if it was interrupted.
+    Returns the exit code: 0 on success; 2 on a usage error, with one line on standard error; 1 if an environment failed
+    or training diverged; 3 if some runs of a comparison failed; 130 or 143 if interrupted.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
     find_own_modules()
@@ -59,13 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given == ["--version"]:
             return Version().execute()
         check_given(given)
-        # The defaults of `train` are those of the preset (or config.json) that was named.
+        # The defaults of `train` come from the given preset (or config.json).
         train = Annotated[Train, tyro.conf.subcommand("train", default=starting_point(given))]
         command = tyro.cli(train | Other, prog="mental-accounts", args=given)
         code: int = command.execute()
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # whoever read the output has read enough
+    except BrokenPipeError:  # the reader of the output has closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt as stop:
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def check_given(given: Sequence[str]) -> None:
-    """Refuse a flag with nothing behind it: an empty name of a folder would be the current one."""
+    """Refuse a flag with an empty value: an empty path would mean the current folder."""
     for place, text in enumerate(given):
         flag, attached, value = text.partition("=")
         if not text or (attached and not value and flag.startswith("--")):

@@ -1,4 +1,4 @@
-"""What can be chosen: frozen dataclasses, each field documented, validated once when made."""
+"""All options: frozen dataclasses with a docstring per field, validated on construction."""
 
 import math
 import numbers
@@ -17,7 +17,7 @@ AccountScope = Literal["trajectory", "window"]
 OptimizerName = Literal["lamb", "adamw"]
 Precision = Literal["auto", "float32", "bf16"]
 MOST = 2**53
-"""Whole numbers beyond it are no floats any more."""
+"""Larger integers are not exact as floats."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class ActionSpec:
     size: int
     """Dimensions of a box; number of discrete actions."""
     low: tuple[float, ...] = ()
-    """Lower bounds of a box; actions are rescaled to [-1, 1] on the way in and back on the way out."""
+    """Lower bounds of a box; the policy works in [-1, 1], and actions are rescaled to and from it."""
     high: tuple[float, ...] = ()
     """Upper bounds of a box."""
     start: int = 0
@@ -53,7 +53,7 @@ class ActionSpec:
                     raise ValueError(
                         f"action bounds must be finite with low < high, got [{low}, {high}] in dimension {d}"
                     )
-            for name in ("low", "high"):  # plain numbers, whatever came: they are saved as JSON
+            for name in ("low", "high"):  # plain floats, since they are saved as JSON
                 object.__setattr__(self, name, tuple(float(bound) for bound in getattr(self, name)))
 
     @property
@@ -64,7 +64,7 @@ class ActionSpec:
 
 @dataclass(frozen=True)
 class AccountsConfig:
-    """The mental accounts of a policy: how actions are sorted, credited and read."""
+    """The mental accounts of a policy: how actions are routed and credited, and how balances are read."""
 
     codebook: str = "grid"
     """How box actions are routed to codes: grid, algorithm2, product, hierarchical or kmeans. Discrete actions are
@@ -72,51 +72,55 @@ class AccountsConfig:
     bins: int = 3
     """Grid points per dimension (grid, product)."""
     num_codes: int | None = 27
-    """At most this many codes: the first cells of a grid (the paper's appendix), Algorithm 2's request, the number of
-    k-means centres. None: every cell of the grid."""
+    """Number of codes, at most: the first cells of a grid (the paper's appendix), the codes requested from Algorithm 2,
+    or the k-means centres. None: every cell of the grid."""
     groups: int = 2
     """Groups of dimensions, each with a grid and accounts of its own (product)."""
     coarse_bins: int = 2
-    """Grid points per dimension of the coarse grid, beside the fine one of `bins` (hierarchical)."""
+    """Grid points per dimension of the coarse grid; the fine one has `bins` (hierarchical)."""
     soft_codes: int = 1
-    """An action is entered under so many of the nearest codes, by weights that add up to 1. 1: the paper's routing."""
+    """An action is entered under this many of the nearest codes, with weights that sum to 1. 1: the paper's routing."""
     soft_width: float = 0.5
     """The width of those weights: a Gaussian of the distance to a code's centre, in units of [-1, 1]."""
     state_codes: int = 1
-    """Accounts for each of so many clusters of states, fitted on data: codes of state × action. 1: of actions alone."""
+    """Number of state clusters, fitted on data, each with accounts of its own: codes of state × action. 1: accounts of
+    actions alone."""
     rule: Literal["ewa", "canonical"] = "ewa"
-    """The paper's update, or the one of Camerer and Ho (1999)."""
+    """ewa: the paper's update. canonical: the update of Camerer and Ho (1999)."""
     phi: float = 0.05
-    """φ: the share of every balance that is forgotten at each step."""
+    """φ: the share of every balance forgotten at each step."""
     delta: float = 0.8
     """δ: the weight of the reward of the action taken (ewa); of foregone payoffs (canonical)."""
     rho: float = 0.05
     """ρ: the share of experience forgotten at each step (canonical)."""
     reward_transform: RewardKind = "standardised"
-    """How rewards become payoffs, by the offline data's mean and standard deviation. The paper ran raw rewards."""
+    """How rewards become payoffs, using the mean and standard deviation of the offline data. The paper used raw
+    rewards."""
     reward_clip: float | None = 1.0
     """R: payoffs are clipped to ±R, so that no balance exceeds δR/φ. None: no clip (the paper)."""
     credit: Literal["reward", "advantage"] = "reward"
-    """What is posted: the reward, or what it is more than a baseline, learned on the data, expects in that state."""
+    """What is posted: the reward, or the advantage, the reward minus a state baseline fitted on the data."""
     account_scope: AccountScope = "trajectory"
-    """trajectory: balances last the whole episode. window: of the last context_length steps alone, at zero before them
-    (the authors' code)."""
+    """trajectory: balances last the whole episode. window: balances cover only the last context_length steps, starting
+    from zero (the authors' code)."""
     window_steps: int | None = None
-    """Steps that accounts of scope `window` reach back while acting, between those that are seen and context_length;
-    None: context_length, as in training. 0: those that are seen."""
+    """How many steps back accounts of scope `window` reach while acting, from the acting context to context_length.
+    None: context_length, as in training. 0: the acting context."""
     read: Literal["then", "now"] = "then"
-    """then: a column shows the balance right after its action (Eq. 10). now: the balance at the row's own time."""
+    """then: each action column carries the balance right after that action (Eq. 10). now: the balance at the row's
+    time."""
     ledger_input: Literal["none", "state"] = "none"
-    """Whether the policy reads all balances as they stand before it acts, by a linear map added to the state token. The
-    bias is there as well, unless β is 0."""
+    """state: the policy also reads all current balances, by a linear map added to the state token. The bias is added as
+    well, unless β is 0. none: it does not."""
     beta: float = 0.05
-    """β: the scale of the attention bias, or its initial value where it is learned."""
+    """β: the scale of the attention bias, or its initial value if it is learned."""
     beta_learned: bool = False
-    """Whether β is a parameter."""
+    """Whether β is a learned parameter."""
     beta_per: Literal["model", "layer", "head", "layer-head", "token"] = "model"
-    """One β for all, or one per layer, per head, per layer and head; or per token, by a learned linear map of it."""
+    """One β for all, or one per layer, per head, or per layer and head; or per token, from a learned linear map of the
+    token."""
     bias_clip: float | None = None
-    """ε: the bias is clipped to ±ε, which bounds the drift of attention by tanh(ε/2). None: no clip."""
+    """ε: the bias is clipped to ±ε, which bounds attention drift by tanh(ε/2). None: no clip."""
 
     def __post_init__(self) -> None:
         settle_types(self)
@@ -158,48 +162,48 @@ _ACCOUNT_CHOICES = ("rule", "reward_transform", "credit", "account_scope", "read
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The network: one transformer for dt, odt and ewa-vq-odt; of bc only `hidden` and `inner` are asked for.
+    """The network: one transformer for dt, odt and ewa-vq-odt; bc uses only `hidden` and `inner`.
 
-    Fields that are None follow the task.
+    Fields that are None are set by the task.
     """
 
     hidden: int = 512
-    """Width of a token."""
+    """Width of the token embeddings."""
     layers: int = 4
     """Transformer blocks."""
     heads: int = 4
     """Attention heads per block."""
     inner: int | None = None
-    """Width inside the MLP of a block, and of both layers of bc; None: 4 × hidden."""
+    """Width of the hidden layer in a block's MLP, and of both layers of bc; None: 4 × hidden."""
     dropout: float = 0.1
     """Dropout of embeddings, attention weights and residual branches while training."""
     context_length: int = 20
-    """K: the most steps the policy sees at once."""
+    """K: steps in the policy's context."""
     eval_context_length: int | None = None
-    """Steps seen while acting; None: the task's (ODT acts with 5 on walker2d), else context_length."""
+    """Steps in the context while acting; None: the task's (ODT acts with 5 on walker2d), else context_length."""
     timestep_embedding: bool | None = None
-    """Whether tokens carry an embedding of the absolute timestep; None: the task's (ODT: hopper yes, walker2d no), else
-    no."""
+    """Whether tokens carry an embedding of the absolute timestep; None: the task's setting (ODT: hopper yes, walker2d
+    no), else no."""
     max_timestep: int = 1000
-    """Timesteps with an embedding of their own; later ones share the last."""
+    """Number of timestep embeddings; later timesteps share the last one."""
     order_embedding: bool = False
-    """Whether tokens carry an embedding of their place in the context."""
+    """Whether tokens carry an embedding of their position in the context."""
     return_scale: float | None = None
-    """Returns-to-go are multiplied by this; None: 0.001 for tasks with a table (as ODT), else one over the largest
-    return-to-go of the data, by absolute value."""
+    """Returns-to-go are multiplied by this; None: 0.001 for tasks with published settings (as ODT), else 1 over the
+    largest absolute return-to-go of the data."""
     return_range: tuple[float, float] | None = None
-    """While acting, returns-to-go are kept within these bounds, widened to the return that was asked for; None: those
-    of the data, and no bounds for tasks with a table (as ODT)."""
+    """While acting, returns-to-go are clipped to these bounds, widened to include the target return; None: the range in
+    the data, or no bounds for tasks with published settings (as ODT)."""
     reward_input: Literal["none", "state"] = "none"
-    """Whether the policy reads the reward of the step before, standardised by the data: by a linear map added to the
-    state token."""
+    """state: the policy also reads the previous reward, standardised on the data, by a linear map added to the state
+    token. none: it does not."""
     gamma: float = 1.0
-    """γ: discount of returns-to-go."""
+    """γ: discount factor of returns-to-go."""
     likelihood: Likelihood = "clipped"
-    """The distribution of box actions (odt, ewa-vq-odt): a Gaussian clipped to the bounds, each step of its likelihood
-    weighted by σ²; or squashed into them by tanh, not weighted, as in ODT."""
+    """The distribution of box actions (odt, ewa-vq-odt). clipped: a Gaussian clipped to the bounds, its log-likelihood
+    weighted by σ² at each step. squashed: a Gaussian squashed by tanh, unweighted, as in ODT."""
     accounts: AccountsConfig = field(default_factory=AccountsConfig)
-    """The mental accounts; they are there for method ewa-vq-odt only."""
+    """The mental accounts; used by method ewa-vq-odt only."""
 
     def __post_init__(self) -> None:
         settle_types(self)
@@ -237,9 +241,9 @@ class PolicyConfig(ModelConfig):
     action: ActionSpec
     """The action space."""
     method: Method = "ewa-vq-odt"
-    """dt: supervised learning alone, of deterministic actions (or categorical ones, where actions are discrete).
-    odt: a distribution over actions with an entropy constraint. ewa-vq-odt: odt with mental accounts. bc: behaviour
-    cloning, an MLP that sees the state alone; the baseline of all of them."""
+    """dt: supervised learning only, with deterministic actions (categorical if actions are discrete). odt: a
+    distribution over actions with an entropy constraint. ewa-vq-odt: odt with mental accounts. bc: behaviour cloning
+    with an MLP on the state alone, the baseline of all the others."""
     timestep_embedding: bool = True
     """Whether tokens carry an embedding of the absolute timestep."""
     return_scale: float = 0.001
@@ -252,8 +256,8 @@ class PolicyConfig(ModelConfig):
         _check_reward_input(self.method, self)
         if self.accounts.window_steps and not self.acting_context <= self.accounts.window_steps <= self.context_length:
             raise ValueError(
-                f"accounts.window_steps must be 0, or from the {self.acting_context} steps that are seen while acting "
-                f"to context_length = {self.context_length}, got {self.accounts.window_steps}"
+                f"accounts.window_steps must be 0, or from the acting context of {self.acting_context} steps to "
+                f"context_length = {self.context_length}, got {self.accounts.window_steps}"
             )
 
     @property
@@ -263,32 +267,32 @@ class PolicyConfig(ModelConfig):
 
     @property
     def is_sequence_model(self) -> bool:
-        """Whether the policy is a transformer over trajectories; behaviour cloning sees the state alone."""
+        """Whether the policy is a transformer over trajectories; behaviour cloning reads only the state."""
         return self.method != "bc"
 
     @property
     def is_constrained(self) -> bool:
-        """Whether it learns a likelihood under an entropy constraint; dt and bc learn a regression."""
+        """Whether it maximises likelihood under an entropy constraint; dt and bc fit a regression."""
         return self.method not in ("bc", "dt")
 
     @property
     def reads_rewards(self) -> bool:
-        """Whether the reward of the step before is an input."""
+        """Whether the previous reward is an input."""
         return self.reward_input != "none"
 
     @property
     def reads_ledger(self) -> bool:
-        """Whether all balances are an input."""
+        """Whether the balances of all accounts are an input."""
         return self.has_accounts and self.accounts.ledger_input != "none"
 
     @property
     def acting_context(self) -> int:
-        """Steps seen while acting."""
+        """Steps in the context while acting."""
         return self.eval_context_length or self.context_length
 
     @property
     def account_window(self) -> int:
-        """Steps that accounts of scope `window` reach back while acting."""
+        """How many steps back accounts of scope `window` reach while acting."""
         steps = self.accounts.window_steps
         return self.context_length if steps is None else steps or self.acting_context
 
@@ -298,83 +302,84 @@ class PolicyConfig(ModelConfig):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Back from `to_dict`; unknown, missing and mistyped fields are named."""
+        """The inverse of `to_dict`; errors name unknown, missing and mistyped fields."""
         return config_from_dict(cls, values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig:
-    """One run: a task, a method, and how it is trained, offline and then online."""
+    """One run: a task, a method, and how to train it, offline and then online."""
 
     task: str | None = "hopper-medium"
-    """Offline data and their environment, by name (`mental-accounts data list`). None: online from scratch."""
+    """Offline data and their environment, by name (see `mental-accounts data list`). None: online from scratch."""
     env_id: str | None = None
     """A Gymnasium environment; None: the task's."""
     method: Method = "ewa-vq-odt"
     """bc, dt, odt or ewa-vq-odt."""
     seed: int = 0
-    """Of everything random: weights, windows, exploration, environments. Equal seeds are paired between methods."""
+    """Seed of everything random: weights, windows, exploration, environments. Runs with equal seeds are paired across
+    methods."""
     data_steps: int | None = None
-    """Offline steps; None: the task's own size."""
+    """Number of offline steps; None: the task's default."""
     data_seed: int = 0
-    """Of the offline data."""
+    """Seed of the offline data."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The network."""
 
     optimizer: OptimizerName = "lamb"
-    """LAMB (as ODT's code) or AdamW (the paper says Adam)."""
+    """LAMB (as in ODT's code) or AdamW (the paper says Adam)."""
     lr: float = 1e-4
     """Learning rate after warm-up."""
     weight_decay: float = 5e-4
     """Weight decay."""
     warmup_updates: int = 10_000
-    """Updates over which the learning rate rises linearly."""
+    """Updates of linear learning-rate warm-up."""
     grad_clip: float = 0.25
-    """Largest joint norm of the gradients."""
+    """Gradients are clipped to this global norm."""
     batch_size: int = 256
     """Windows per update."""
     initial_lambda: float = 0.1
-    """λ at the start: the multiplier of the entropy constraint (the paper's "initial temperature")."""
+    """Initial λ, the multiplier of the entropy constraint (the paper's "initial temperature")."""
     lambda_lr: float = 1e-4
     """Learning rate of λ (Adam)."""
     target_entropy: float | None = None
-    """Least entropy; None: minus the action dimensions, or a fifth of log n for n discrete actions."""
+    """Lower bound on the entropy; None: minus the number of action dimensions, or 0.2 log n for n discrete actions."""
 
     pretrain_iterations: int = 1
-    """Lines in the log before going online."""
+    """Offline iterations, one line of metrics each."""
     updates_per_pretrain_iteration: int = 5_000
     """Updates per pretraining iteration."""
     pretrain_eval_every: int = 1
-    """Evaluate after every so many pretraining iterations, and after the last; 0: not at all."""
+    """Evaluate every this many pretraining iterations, and after the last; 0: never."""
     online_iterations: int = 1_500
-    """Iterations of exploring and learning."""
+    """Online iterations: explore, then learn."""
     episodes_per_iteration: int = 1
     """Exploration episodes per online iteration, played in parallel."""
     updates_per_iteration: int = 300
     """Updates per online iteration."""
     eval_every: int = 10
-    """Evaluate after every so many online iterations, and after the last."""
+    """Evaluate every this many online iterations, and after the last."""
     eval_episodes: int = 10
     """Episodes per evaluation, played in parallel with the mean action."""
     replay_size: int = 1_000
-    """Trajectories kept for online learning: at first the best offline ones; first in, first out."""
+    """Trajectories in the replay buffer: initially the best offline ones; first in, first out."""
     random_episodes: int = 20
-    """Episodes of random actions to begin with where there are no offline data."""
+    """Initial episodes of random actions, if there are no offline data."""
     target_return: float | None = None
-    """Return asked for in evaluation; None: the task's, else the one that 5% of the episodes in the replay exceed."""
+    """Target return in evaluation; None: the task's, else the return that 5% of the episodes in the replay exceed."""
     exploration_return: float | None = None
-    """Return asked for while exploring; None: the task's, else as far above the former as that is above the median, at
-    most the best of the replay."""
+    """Target return while exploring; None: the task's, else as far above the evaluation target as that is above the
+    median, but at most the best return in the replay."""
 
     device: str = "auto"
-    """auto: a GPU where there is one."""
+    """auto: a GPU if there is one."""
     precision: Precision = "auto"
-    """auto: bf16 where the device has instructions for it."""
+    """auto: bf16 if the device has instructions for it."""
     compile: bool | None = None
-    """Fuse the kernels of an update with torch.compile; None: on a GPU, for runs of at least 20,000 updates."""
+    """Compile updates with torch.compile; None: on a GPU, for runs of at least 20,000 updates."""
     env_workers: int | None = None
-    """Processes that step environments beside the run's own, which takes a share too; 0: none. None: as many as pay, by
-    the time that a step takes and the cores of the run. The episodes are the same."""
+    """Extra processes that step environments; the run's own process takes a share too. 0: none. None: as many as save
+    time, given the duration of a step and the available cores. The episodes do not depend on it."""
     checkpoint_seconds: float = 60.0
     """Write a checkpoint at least this often; also at the end, and when stopped by a signal."""
 
@@ -406,17 +411,17 @@ class TrainConfig:
             object.__setattr__(self, "pretrain_iterations", 0)  # nothing to learn from offline
         if self.pretrain_iterations + self.online_iterations == 0:
             raise ValueError(
-                "there is nothing to do: online_iterations is 0, and so is pretrain_iterations (as ever without a task)"
+                "there is nothing to do: online_iterations is 0, and so is pretrain_iterations (as always without a task)"
             )
 
     @property
     def total_updates(self) -> int:
-        """Updates of pretraining and online learning together."""
+        """Total number of updates, pretraining and online."""
         pretraining = self.pretrain_iterations * self.updates_per_pretrain_iteration
         return pretraining + self.online_iterations * self.updates_per_iteration
 
     def for_method(self, method: Method) -> Self:
-        """The same with this method. One that keeps no accounts has no ledger to read, and bc reads the state alone."""
+        """The same configuration for another method, without inputs that this method does not have."""
         model = self.model
         if method != "ewa-vq-odt":
             model = replace(model, accounts=replace(model.accounts, ledger_input="none"))
@@ -430,7 +435,7 @@ class TrainConfig:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Back from `to_dict`; unknown, missing and mistyped fields are named."""
+        """The inverse of `to_dict`; errors name unknown, missing and mistyped fields."""
         return config_from_dict(cls, values)
 
 
@@ -440,7 +445,7 @@ def _check_reward_input(method: Method, model: ModelConfig) -> None:
 
 
 def _checked_range(name: str, bounds: Sequence[float]) -> tuple[float, float]:
-    """Two finite numbers in order, as plain ones; anything else is refused."""
+    """Two finite numbers in order, as plain floats; anything else is refused."""
     numbers_ = [bound for bound in bounds if isinstance(bound, numbers.Real) and math.isfinite(bound)]
     if len(bounds) != 2 or len(numbers_) != 2 or bounds[0] > bounds[1]:
         raise ValueError(f"{name} must be two finite numbers, the lower first, got {tuple(bounds)}")

@@ -1,10 +1,10 @@
-"""What can go wrong, by whose turn it is: the user's (`UsageError`), the environment's, the learner's, a signal's."""
+"""Exceptions, by cause: the user's input (`UsageError`), the environment, training, a signal, a callback."""
 
 import signal
 
 
 class UsageError(ValueError):
-    """What was asked for cannot be done; the message says what was expected, what came, and what to do."""
+    """The request cannot be carried out; the message says what was expected, what was given, and what to do."""
 
 
 class DataError(UsageError):
@@ -12,15 +12,15 @@ class DataError(UsageError):
 
 
 class CheckpointError(UsageError):
-    """No checkpoint that can be used."""
+    """No usable checkpoint."""
 
 
 class DivergenceError(RuntimeError):
-    """A loss that is no number any more."""
+    """The loss is no longer finite."""
 
 
 class BrokenEnvironmentError(RuntimeError):
-    """An environment that raised, answered with something that is no number, or whose process ended."""
+    """An environment raised, returned something that is not a number, or its process ended."""
 
     def __init__(self, message: str, place: int) -> None:
         super().__init__(message)
@@ -40,4 +40,4 @@ class StoppedRunError(RuntimeError):
 
 
 class CallbackError(RuntimeError):
-    """A callback raised; the run wrote a checkpoint first, where it had begun."""
+    """A callback raised; if the run had begun, it wrote a checkpoint first."""

@@ -1,4 +1,4 @@
-"""Libraries that are not part of a core install: which versions are supported, and what to do where one is missing."""
+"""Optional libraries: which versions are supported, and how to install a missing one."""
 
 import re
 from importlib import metadata
@@ -11,11 +11,11 @@ SUPPORTED = {
     "onnxscript": ("onnx", (0, 5), (1, 0)),
     "onnxruntime": ("onnx", (1, 20), (2, 0)),
 }
-"""Library -> the extra that installs it, the first version that is supported, and the first that is not any more."""
+"""Library -> the extra that installs it, the first supported version, and the first that is no longer supported."""
 
 
 def check_library(name: str, purpose: str) -> None:
-    """Refuse a library that is missing, or of a version outside the supported range, with what to do about it."""
+    """Raise if a library is missing or its version is unsupported, with the command that installs it."""
     extra, low, high = SUPPORTED[name]
     install = f"pip install 'mental-accounts[{extra}]'"
     try:

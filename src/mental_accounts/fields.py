@@ -1,4 +1,4 @@
-"""Plain values, as JSON has them, and the types of their fields: configurations as dataclasses, and plain tables."""
+"""Plain JSON values and the types of their fields: configuration dataclasses, and plain tables."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 Config = TypeVar("Config")
 SHOWN = 80
-"""Characters of a value that an error shows."""
+"""Characters of a value shown in an error."""
 
 
 def config_from_dict(cls: type[Config], values: Mapping[str, Any], path: str = "") -> Config:
@@ -62,7 +62,7 @@ def shown(value: object) -> str:
     """A value for an error, short enough to read."""
     try:
         text = repr(value)
-    except ValueError:  # a whole number of more digits than Python cares to write
+    except ValueError:  # an integer with more digits than Python converts to text
         return "a number of thousands of digits"
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}..."
 
@@ -88,13 +88,13 @@ KINDS: dict[str, Callable[[object], bool]] = {
     "a list": lambda value: isinstance(value, list),
     "a list of texts": _are_texts,
 }
-"""What a field of a plain table can be asked to hold; with ` or null` behind it, None as well."""
+"""The kinds of values in a plain table; with ` or null` appended, None is allowed too."""
 
 
 def check_fields(table: object, kinds: Mapping[str, str], where: str) -> dict[str, Any]:
-    """Refuse a table of plain values that lacks one of these fields, or has something else in it; the table.
+    """Return the table if it has all these fields, each of the right kind; raise otherwise.
 
-    kinds: a word of KINDS by name. `where` names the table in errors, as `run/task.json`.
+    kinds: the kind of each field, a key of KINDS. `where` names the table in errors, as in `run/task.json`.
     """
     if not isinstance(table, dict):
         raise ValueError(f"{where} cannot be read: it holds no JSON object")
@@ -108,7 +108,7 @@ def check_fields(table: object, kinds: Mapping[str, str], where: str) -> dict[st
 
 
 def settle_types(config: object) -> None:
-    """Refuse flags that are no bool, and make fields that are configurations themselves of plain values."""
+    """Refuse flags that are not bool, and build nested configurations from plain values."""
     for name, hint in get_type_hints(type(config)).items():
         allowed = get_args(hint) if get_origin(hint) is UnionType else (hint,)
         if any(part is bool or is_dataclass(part) for part in allowed):

@@ -1,4 +1,4 @@
-"""Text of strangers in Markdown: shown as it is, whatever marks it holds."""
+"""Escaping text from others for Markdown."""
 
 import re
 
@@ -10,21 +10,21 @@ SPECIAL = re.compile(
     """,
     re.VERBOSE,
 )
-"""What Markdown obeys within a text."""
+"""Characters with a meaning in Markdown text."""
 LINKED = re.compile(rf"{SPECIAL.pattern} | [\[\]]", re.VERBOSE)
-"""And within that of a link or a picture."""
+"""The same in the text of a link or an image."""
 BEGINNING = re.compile(r"(?:(?<=\d)[.)]|[-+#])(?=[-#\s]|$)|[>|=\[]")
-"""What Markdown obeys where a paragraph begins: lists, headings, quotations, tables, definitions of links."""
+"""Markup at the start of a paragraph: lists, headings, quotations, tables, link definitions."""
 
 
 def plain_text(text: str, special: re.Pattern[str] = SPECIAL) -> str:
-    """Text that Markdown shows as it is, on one line."""
+    """Text escaped for Markdown, on one line."""
     marked = special.sub(lambda found: f"\\{found[0]}", " ".join(text.split()))
     return marked.replace("&", "&amp;").replace("<", "&lt;")
 
 
 def paragraph(text: str) -> str:
-    """The same as a paragraph of its own, whatever it begins with."""
+    """A paragraph, whatever it begins with."""
     shown = plain_text(text)
     begun = len(shown) - len(shown.lstrip("0123456789"))
     found = BEGINNING.match(shown, begun)
@@ -33,5 +33,5 @@ def paragraph(text: str) -> str:
 
 
 def cell(text: str) -> str:
-    """The same in a table."""
+    """A cell of a table."""
     return plain_text(text).replace("|", "\\|")

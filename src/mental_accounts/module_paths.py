@@ -1,4 +1,4 @@
-"""Where modules are looked for: the user's own, in the current folder, always last."""
+"""The module search path: the user's own modules, in the current folder, always come last."""
 
 import contextlib
 import os
@@ -6,14 +6,14 @@ import sys
 
 
 def find_own_modules() -> None:
-    """Let modules of the current folder be found, for `--env-id my_module:My-v0`: last, so that they hide no other."""
-    with contextlib.suppress(OSError):  # a folder that is gone has no modules
+    """Make modules in the current folder importable, for `--env-id my_module:My-v0`: last, so they shadow no other."""
+    with contextlib.suppress(OSError):  # the folder may have been deleted
         if "" not in sys.path and os.getcwd() not in sys.path:
             sys.path.append(os.getcwd())
 
 
 def paths_for_workers() -> list[str]:
-    """Where another process is to look for modules: as here, but in the current folder last."""
+    """The module search path for another process: as here, but with the current folder last."""
     here = {""}
     with contextlib.suppress(OSError):
         here.add(os.getcwd())

@@ -1,4 +1,4 @@
-"""Starting points for a run: whole configurations by name, every field of which can be overridden."""
+"""Starting points for a run: whole configurations by name; any field can be overridden."""
 
 from typing import Literal
 
@@ -68,6 +68,6 @@ PRESETS: dict[PresetName, TrainConfig] = {
         compile=False,
     ),
 }
-"""Starting points. quick: small, the first command's. paper: the paper's quick-run protocol. odt: ODT's full protocol.
+"""Starting points. quick: small, the default. paper: the paper's quick-run protocol. odt: ODT's full protocol.
 converged: offline until returns level off on the paper's tasks. hidden: for tasks with a hidden context,
 offline; the policy reads its ledger, and there is no bias (docs/hidden.md says why)."""

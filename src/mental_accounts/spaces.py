@@ -1,4 +1,4 @@
-"""Gymnasium spaces -> what a policy needs to know of them; actions between the environment's units and [-1, 1]."""
+"""Gymnasium spaces -> what a policy needs to know about them; actions between the environment's units and [-1, 1]."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     import gymnasium
 
 MOST_DIMENSIONS = 10**6
-"""Of a box of actions: their bounds are kept one by one."""
+"""Most dimensions of a box of actions: the bounds of each are stored."""
 
 
 def state_dim_of(space: "gymnasium.Space[Any]") -> int:
-    """The size of a flat Box observation; anything else is refused with what to do about it."""
+    """The size of a flat Box observation; anything else is refused, with what to do about it."""
     from gymnasium import spaces  # a policy itself needs no environments
 
     if not isinstance(space, spaces.Box):
@@ -34,7 +34,7 @@ def state_dim_of(space: "gymnasium.Space[Any]") -> int:
 
 
 def action_spec_of(space: "gymnasium.Space[Any]") -> ActionSpec:
-    """A Box with finite bounds, or Discrete; anything else is refused with what to do about it."""
+    """A Box with finite bounds, or Discrete; anything else is refused, with what to do about it."""
     from gymnasium import spaces  # a policy itself needs no environments
 
     if isinstance(space, spaces.Discrete):
@@ -79,7 +79,7 @@ class ActionScale(FullPrecisionModule):
         return (actions - self.middle.to(actions)) / self.half_range.to(actions)
 
     def from_unit(self, actions: Tensor) -> Tensor:
-        """Policy -> environment, within the bounds also where rounding would leave them."""
+        """Policy -> environment, clamped to the bounds despite rounding."""
         if self.spec.is_discrete:
             return actions + self.spec.start
         scaled = actions * self.half_range.to(actions) + self.middle.to(actions)

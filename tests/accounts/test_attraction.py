@@ -279,7 +279,7 @@ def test_low_precision_rewards_and_autocast_do_not_round_the_accounts() -> None:
 
 def test_renaming_codes_for_a_gpu_changes_no_account() -> None:
     codes = torch.randint(10**9, (3, 40))[:, torch.randint(40, (100,))]
-    renamed = scan._first_seen(codes)
+    renamed = scan._renumbered(codes)
     assert int(renamed.max()) < 100
     for before, after in zip(codes, renamed, strict=True):
         assert torch.equal(before[:, None] == before, after[:, None] == after)

@@ -221,7 +221,7 @@ def test_pictures_follow_the_step(watched: Watched, found: Recording, tmp_path: 
     settled(page)
     assert not page.locator("#frame").is_visible()
     assert page.locator("#states").is_visible()
-    assert "There is no picture: there is no camera in this test." in page.locator("#environment-caption").inner_text()
+    assert "No frames: there is no camera in this test." in page.locator("#environment-caption").inner_text()
 
 
 KINDS = {
@@ -311,7 +311,7 @@ def test_text_of_others_stays_text(watched: Watched, tmp_path: Path) -> None:
     page = opened(watched, recording(config(), env_id=nasty), tmp_path, [Film((), (), nasty)] * 2)
     assert nasty in page.locator("h1").inner_text()
     assert nasty in page.locator("#environment-caption").inner_text()
-    assert page.title().startswith("What the accounts hold")
+    assert page.title().startswith("Mental accounts: ")
     assert page.locator("img").count() == 1
 
 

@@ -222,7 +222,7 @@ TROUBLE = """
     [
         (
             "raise",
-            r"a rollout of trouble_env:Trouble-v0 failed \(ValueError: the motor broke\); what was finished is kept",
+            r"a rollout of trouble_env:Trouble-v0 failed \(ValueError: the motor broke\); finished shards are kept",
         ),
         ("die", r"a process that played trouble_env:Trouble-v0 died \(exit code 7: out of memory, say\)"),
         ("full disk", r"failed \(OSError: \[Errno 28\] No space left on device\)"),

@@ -33,7 +33,7 @@ def test_slices_are_the_trajectories_that_went_in(gamma: float, device: str) -> 
     np.testing.assert_allclose(store.returns, [p.rewards.sum(dtype=np.float64) for p in parts])
     assert store.lengths.tolist() == [len(p.rewards) for p in parts]
     assert store.slice(-1).observations.data_ptr() == store.slice(len(store) - 1).observations.data_ptr()
-    with pytest.raises(IndexError, match="25 was asked for, but there are 25"):
+    with pytest.raises(IndexError, match="25 was requested, but there are 25"):
         store.slice(25)
 
 

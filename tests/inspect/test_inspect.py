@@ -298,7 +298,7 @@ def test_behaviour_cloning_has_nothing_to_look_at(tmp_path: Path, capsys: pytest
     make_policy(config(method="bc", state_dim=1, action=ActionSpec("box", 1, (-1.0,), (1.0,)))).save(tmp_path)
     assert inspect(tmp_path) == 2
     assert capsys.readouterr().err.startswith(
-        "error: a policy of method bc has no attention and no accounts to look at"
+        "error: a policy of method bc has no attention and no accounts to inspect"
     )
 
 
@@ -336,7 +336,7 @@ def test_the_command_reads_recorded_episodes(saved: Path, tmp_path: Path, capsys
     np.testing.assert_allclose(told["episodes"][1]["actions"], played[1].actions, rtol=1e-5)
     assert told["source"] == "recorded"
     assert inspect(saved, "--recorded", str(tmp_path / "episodes.safetensors")) == 0
-    assert "recorded episodes cannot be played again" in (saved / "inspect.html").read_text()
+    assert "recorded episodes cannot be replayed" in (saved / "inspect.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -386,7 +386,7 @@ def test_a_missing_renderer_is_no_failure(tmp_path: Path) -> None:
     played = Recording(**{**vars(found), "source": "played"})
     [film] = film_recording(played, 0, 10)
     assert film.problem
-    assert "There is no picture: " in to_page(played, [film])
+    assert "No frames: " in to_page(played, [film])
 
 
 def test_an_episode_that_does_not_come_again_is_not_filmed() -> None:
@@ -396,7 +396,7 @@ def test_an_episode_that_does_not_come_again_is_not_filmed() -> None:
     assert film.steps == (0, 3, 6, 9)
     assert all(picture.startswith(b"\xff\xd8") for picture in film.pictures)
     other = film_episode(ENV_ID, environment_seed(1, 0), seen.observations, seen.actions, 4)
-    assert "does not play the same episode twice: step 0 differs" in other.problem
+    assert "is not reproducible from its seed: step 0 differs" in other.problem
     assert film_episode(ENV_ID, 0, seen.observations, seen.actions, 0).problem
 
 
@@ -414,7 +414,7 @@ def test_a_report_links_one_inspected_episode_per_method_and_task(
         RunFolder(job.path).write_task(facts)
     assert main(["report", str(tmp_path)]) == 0
     report = (tmp_path / "report.html").read_text()
-    for method, words in (("odt", "keeps no accounts"), ("ewa-vq-odt", "What the accounts hold")):
+    for method, words in (("odt", "keeps no accounts"), ("ewa-vq-odt", "Mental accounts: ")):
         assert f'<a href="inspect/hopper-medium-{method}-seed-0.html">' in report
         assert words in (tmp_path / "inspect" / f"hopper-medium-{method}-seed-0.html").read_text()
     assert "could be inspected" not in report
@@ -436,7 +436,7 @@ def test_runs_without_a_policy_are_a_warning_of_the_report(tmp_path: Path, capsy
     assert main(["report", str(tmp_path)]) == 0
     report = (tmp_path / "report.html").read_text()
     assert report.count("no episode could be inspected") == 2
-    assert "Look inside" not in report
+    assert "Inspected episodes" not in report
 
 
 def test_a_run_folder_is_enough(tmp_path: Path) -> None:
@@ -447,4 +447,4 @@ def test_a_run_folder_is_enough(tmp_path: Path) -> None:
     RunFolder(run).write_task(facts)
     assert read_subject(run, None, None).env_id == ENV_ID
     assert main(["inspect", str(run), "--pictures", "0"]) == 0
-    assert "no picture was asked for" in (run / "inspect.html").read_text()
+    assert "no frames were requested" in (run / "inspect.html").read_text()

@@ -403,7 +403,7 @@ class TestBadInput:
     def test_attention_outside_of_the_models_call(self) -> None:
         model = gpt2()
         with hugging_face_accounts(model, ma.DiscreteCodebook(8), RULE, 0.5, columns=every(2, 1)) as accounts:
-            with pytest.raises(RuntimeError, match=r"GPT2Attention runs outside of the call of the model.*detach\(\)"):
+            with pytest.raises(RuntimeError, match=r"GPT2Attention runs outside the call of the model.*detach\(\)"):
                 model.transformer(torch.tensor([[1, 2, 3]]))
             accounts.beta = 0.0
             model.transformer(torch.tensor([[1, 2, 3]]))
@@ -421,7 +421,7 @@ class TestBadInput:
     def test_layers_that_are_no_attention(self) -> None:
         config = transformers.Lfm2Config(**SMALL, num_key_value_heads=2, layer_types=["conv", "full_attention"])
         model = transformers.Lfm2ForCausalLM(config)
-        with pytest.raises(ValueError, match=r"Lfm2ForCausalLM has layers that are no attention \(conv\)"):
+        with pytest.raises(ValueError, match=r"Lfm2ForCausalLM has layers without attention \(conv\)"):
             hugging_face_accounts(model, BOOK, RULE, 0.5, columns=every(2, 1))
 
     def test_a_mask_that_is_not_added(self) -> None:
@@ -463,7 +463,7 @@ class TestBadInput:
         model, book, tokens = gpt2().train(), ma.DiscreteCodebook(8), torch.randint(0, 7, (3, 6))
         with hugging_face_accounts(model, book, RULE, 0.1, columns=every(2, 1), steps=read_tokens):
             model.gradient_checkpointing_enable()
-            with pytest.raises(ValueError, match=r"checkpointing runs attention again.*gradient_checkpointing_disable"):
+            with pytest.raises(ValueError, match=r"checkpointing recomputes attention.*gradient_checkpointing_disable"):
                 model(tokens)
             model.gradient_checkpointing_disable()
             model(tokens)
@@ -550,7 +550,7 @@ class TestBadInput:
         del inputs["rewards"]
         with (
             hugging_face_accounts(model, BOOK, RULE, 0.1) as accounts,
-            pytest.raises(ValueError, match="know no actions and rewards: give attractions="),
+            pytest.raises(ValueError, match="have no actions and rewards: give attractions="),
         ):
             model(**inputs)
         assert not accounts.is_attached
@@ -559,7 +559,7 @@ class TestBadInput:
         model = decision_transformer()
         with (
             hugging_face_accounts(model, BOOK, RULE, 0.1),
-            pytest.raises(ValueError, match="has accounts already: detach them first"),
+            pytest.raises(ValueError, match="already has accounts: detach them first"),
         ):
             hugging_face_accounts(model, BOOK, RULE, 0.1)
 

@@ -246,7 +246,7 @@ def test_a_checkpoint_around_the_model_reads_what_its_call_tells() -> None:
             gradients.append(torch.autograd.grad(loss, x)[0])
             loss = outer(x).square().sum()
             if outer is not model:
-                with pytest.raises(RuntimeError, match="gradient checkpointing runs attention again"):
+                with pytest.raises(RuntimeError, match="gradient checkpointing recomputes attention"):
                     loss.backward()
     assert torch.allclose(*gradients, atol=1e-6)
 
@@ -279,7 +279,7 @@ def test_live_accounts_remember_what_a_shorter_sequence_did_not_need() -> None:
             if keep is None:
                 assert torch.allclose(model(x[:, :-1]), whole, atol=1e-6)
             else:
-                with pytest.raises(ValueError, match="of 4 actions are asked for, but live accounts keep those"):
+                with pytest.raises(ValueError, match="of 4 actions are needed, but live accounts keep those"):
                     model(x[:, :-1])
 
 
@@ -359,7 +359,7 @@ class TestBadInput:
         for one, other in ((model, model.encoder), (model.encoder, model)):
             with (
                 torch_accounts(one, BOOK, RULE, 0.6),
-                pytest.raises(ValueError, match="the model, or a part of it, has accounts already"),
+                pytest.raises(ValueError, match="the model, or a part of it, already has accounts"),
             ):
                 torch_accounts(other, BOOK, RULE, 0.6)
 
@@ -375,7 +375,7 @@ class TestBadInput:
         with torch_accounts(model, BOOK, RULE, 0.6) as accounts:
             accounts.enter(**steps())
             loss = model(x, **steps()).sum()
-            with pytest.raises(RuntimeError, match="gradient checkpointing runs attention again after the accounts"):
+            with pytest.raises(RuntimeError, match="gradient checkpointing recomputes attention after the accounts"):
                 loss.backward()
 
     @pytest.mark.parametrize("shape", [(3,), (2, 3), (3, 4), (1, 2, 4)])
@@ -394,7 +394,7 @@ class TestBadInput:
 
     def test_nothing_told(self) -> None:
         encoder = make_encoder()
-        with torch_accounts(encoder, BOOK, RULE, 0.1), pytest.raises(ValueError, match="know no actions and rewards"):
+        with torch_accounts(encoder, BOOK, RULE, 0.1), pytest.raises(ValueError, match="have no actions and rewards"):
             encoder(torch.randn(B, S, HIDDEN))
         assert torch.backends.mha.get_fastpath_enabled()
 

@@ -180,6 +180,6 @@ class TestBadInput:
         actor = make("DTActor")
         with (
             torchrl_accounts(actor, BOOK, RULE, 0.1),
-            pytest.raises(ValueError, match="has accounts already"),
+            pytest.raises(ValueError, match="already has accounts"),
         ):
             torchrl_accounts(actor.transformer, BOOK, RULE, 0.1)

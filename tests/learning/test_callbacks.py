@@ -132,7 +132,7 @@ def test_a_callback_that_raises_is_named_and_the_run_is_whole(
 
 def test_an_error_before_anything_is_trained_is_raised_at_once(aim: TrainConfig, tmp_path: Path) -> None:
     for kind in (StageBegan, Message, RunBegan):
-        with pytest.raises(CallbackError, match="nothing was trained before it"):
+        with pytest.raises(CallbackError, match="nothing was trained yet"):
             start(aim, tmp_path / kind.__name__, At(kind, 1, ValueError("no"))).run()
         assert not RunFolder(tmp_path / kind.__name__).has_begun
 
@@ -141,7 +141,7 @@ def test_an_error_at_the_end_loses_nothing(aim: TrainConfig, tmp_path: Path) -> 
     with pytest.raises(CallbackError, match="at RunEnded: no; the run is finished"):
         start(aim, tmp_path / "run", At(RunEnded, 1, ValueError("no"))).run()
     assert RunFolder(tmp_path / "run").is_finished
-    with pytest.raises(CallbackError, match="of iteration 6: no; the run is saved as it was"):
+    with pytest.raises(CallbackError, match="of iteration 6: no; the run is saved: fix the callback"):
         start(aim, tmp_path / "late", At(IterationEnded, 6, ValueError("no"))).run()
     start(aim, tmp_path / "late").run()
     same_run(tmp_path / "run", tmp_path / "late")

@@ -194,7 +194,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     tensors.write_bytes(tensors.read_bytes()[:1000])
     said: list[Event] = []
     start(config, tmp_path / "damaged", said.append).run()
-    assert any("damaged or cut short" in text for text in warnings_in(said))
+    assert any("damaged or truncated" in text for text in warnings_in(said))
     assert not newest.exists() or json.loads((newest / "state.json").read_text())["format"] == 1
     same_run(tmp_path / "whole", tmp_path / "damaged")
     shutil.rmtree(tmp_path / "damaged")

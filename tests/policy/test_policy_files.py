@@ -83,7 +83,7 @@ def test_damaged_folders_are_refused_and_say_why(tmp_path: Path) -> None:
     weights.write_bytes(bytes(tampered))
     refused("is damaged: sha256")
     weights.unlink()
-    refused("was not copied whole", FileNotFoundError)
+    refused("was not copied completely", FileNotFoundError)
     header.write_text(good_header[:50])
     refused("is not JSON")
     header.write_text("[]")

@@ -135,8 +135,8 @@ def test_what_cannot_be_packed_is_refused(study: Path, tmp_path: Path, capsys: C
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
-        ((0,), [], "it is no packed study"),
-        ((0, "format"), "zip", "it is no packed study"),
+        ((0,), [], "it is not a packed study"),
+        ((0, "format"), "zip", "it is not a packed study"),
         ((0, "version"), 2, "is of format 2, and this version reads 1"),
         ((0, "name"), 1, "line 1 cannot be read: name must be text"),
         ((0, "study", "tasks"), "hopper-medium", "tasks must be a list of texts"),
@@ -177,23 +177,23 @@ def test_a_run_that_a_report_cannot_use_is_left_out_as_from_a_folder(file: Path)
     repack(file, lines)
     first, second, *_ = read_study(file).warnings
     assert "odt seed 0: left out, it cannot be read (metrics.jsonl, line 1 cannot be read: phase must be text" in first
-    assert "seed 0: left out, it was made with other settings (lr)" in second
+    assert "seed 0: left out, it was run with other settings (lr)" in second
 
 
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
-        (lambda data: b"", "it is no packed study"),
-        (lambda data: b"{}", "no packed study, or it is damaged"),
-        (lambda data: data[:-20], "no packed study, or it is damaged"),
-        (lambda data: data[:200] + b"\x00" * 50 + data[250:], "no packed study, or it is damaged"),
-        (lambda data: data + b"more", "no packed study, or it is damaged"),
+        (lambda data: b"", "it is not a packed study"),
+        (lambda data: b"{}", "not a packed study, or it is damaged"),
+        (lambda data: data[:-20], "not a packed study, or it is damaged"),
+        (lambda data: data[:200] + b"\x00" * 50 + data[250:], "not a packed study, or it is damaged"),
+        (lambda data: data + b"more", "not a packed study, or it is damaged"),
         (lambda data: data + gzip.compress(b"\xff\n"), "it is not ASCII"),
         (lambda data: data + gzip.compress(b"\n"), "it is empty"),
         (lambda data: data + gzip.compress(b"{"), "it is not JSON"),
         (lambda data: data + gzip.compress(b"[" * 10_000 + b"]" * 10_000), "deep in each other"),
         (lambda data: data + gzip.compress(b'{"run":1,"run":2}'), "the field 'run' is there twice"),
-        (lambda data: gzip.compress(b"[]"), "it is no packed study"),
+        (lambda data: gzip.compress(b"[]"), "it is not a packed study"),
     ],
 )
 def test_a_damaged_file(damage: Any, words: str, file: Path, capsys: Captured) -> None:

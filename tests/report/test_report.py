@@ -77,7 +77,7 @@ def test_two_equal_methods_cannot_be_told_apart_and_one_seed_says_nothing(tmp_pa
     assert "cannot tell" in report.headlines[0]
     write_study(tmp_path / "b", equal, seeds=1)
     report = write_report(read_study(tmp_path / "b"), tmp_path / "b")
-    assert "one seed can show no difference" in report.headlines[0]
+    assert "one seed cannot show a difference" in report.headlines[0]
     write_study(tmp_path / "c", equal, methods=("odt",))
     assert write_report(read_study(tmp_path / "c"), tmp_path / "c").headlines == ()
 
@@ -100,13 +100,13 @@ def test_what_is_missing_broken_or_different_is_named_and_left_out(tmp_path: Pat
         "seed 0: left out, it is missing",
         "seed 1: left out, it is not finished (4 iterations so far)",
         "seed 2: left out, it cannot be read",
-        "seed 3: left out, it was made with other settings (model.accounts.beta)",
+        "seed 3: left out, it was run with other settings (model.accounts.beta)",
         "seed 4: left out, it cannot be read (metrics.jsonl has 3 lines, not 4)",
         "seeds 0, 1, 2, 3, 4 have no partner",
     ):
         assert words in found
     report = write_report(evidence, tmp_path)
-    assert "it was made with other settings" in report.html.read_text()
+    assert "it was run with other settings" in report.html.read_text()
     assert analyse(evidence).tasks[0].comparisons[0].seeds == (5,)
 
 
@@ -121,7 +121,7 @@ def test_runs_from_before_a_field_existed_have_its_default(tmp_path: Path) -> No
         (job.path / "config.json").write_text(json.dumps(record))
     evidence = read_study(tmp_path)
     assert [run.seed for run in evidence.of("hopper-medium", "ewa-vq-odt")] == [0, 2]
-    assert "seed 1: left out, it was made with other settings (model.accounts.ledger_input)" in evidence.warnings[0]
+    assert "seed 1: left out, it was run with other settings (model.accounts.ledger_input)" in evidence.warnings[0]
 
 
 def test_a_configuration_that_says_nothing_is_no_run_of_defaults(tmp_path: Path) -> None:

@@ -191,8 +191,8 @@ def test_bad_input() -> None:
         (lambda: probability_of_improvement([1.0], [2.0], resamples=0), "at least 1, got 0"),
         (lambda: holm([0.5, 2.0]), r"in \[0, 1\]"),
         (lambda: interquartile_mean([]), "at least one"),
-        (lambda: area_under_curve([1, 1], [1.0, 2.0]), "steps must rise"),
-        (lambda: area_under_curve([1], [1.0, 2.0]), "as many"),
+        (lambda: area_under_curve([1, 1], [1.0, 2.0]), "steps must be increasing"),
+        (lambda: area_under_curve([1], [1.0, 2.0]), "must have the same length"),
         (lambda: paper_average([[math.nan], [math.nan]]), "at least one seed"),
     ]
     for call, message in cases:

@@ -83,7 +83,7 @@ def test_an_interrupted_comparison_goes_on_without_repeating(aim: TrainConfig, t
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=200)
     assert process.returncode == 130
-    assert "go on with:" in errors
+    assert "continue with:" in errors
     finished = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*/*/summary.json")}
     assert 1 <= len(finished) < 3
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
@@ -124,5 +124,5 @@ def test_a_study_that_is_told_to_end_leaves_checkpoints(aim: TrainConfig, tmp_pa
     process.send_signal(number)
     _, errors = process.communicate(timeout=200)
     assert process.returncode == 128 + number
-    assert "go on with:" in errors
+    assert "continue with:" in errors
     assert list(out.glob("runs/*/*/*/checkpoint/*/state.json"))

@@ -54,7 +54,7 @@ def test_what_runs_warn_of_is_shown_with_its_run_and_kept(aim: TrainConfig, tmp_
     newest = max((damaged / "checkpoint").iterdir())
     (newest / "tensors.safetensors").write_bytes(b"cut")
     view, shown = launch(study)
-    (found,) = (warning for warning in view.warnings if "damaged or cut short" in warning.text)
+    (found,) = (warning for warning in view.warnings if "damaged or truncated" in warning.text)
     assert found.runs == (study.jobs[0].name,)
     assert f"warning: {study.jobs[0].name}: checkpoint {newest} cannot be used" in shown
     assert "loading" not in shown, "notes are not warnings"

@@ -1,6 +1,6 @@
 """Codes + rewards -> attractions: the update rules, over whole trajectories at once (`trace`) or live (`ledger`).
 
-Both rules are linear recurrences, S_j(t) = (1 - φ) S_j(t-1) + what was entered in account j at step t; the paper's
+Both rules are linear recurrences, S_j(t) = (1 - φ) S_j(t-1) + the entry in account j at step t; the paper's
 attraction is S itself, the canonical one is S / N.
 """
 
@@ -30,7 +30,7 @@ class EWA:
     """The paper's update (Eq. 9): A_j(t) = (1 - φ) A_j(t-1) + δ r̃_t 1{j = j_t}.
 
     phi is the share forgotten at every step and delta the weight of the chosen action's reward: the paper's letters.
-    Camerer and Ho's φ is what is retained, and their δ weighs the foregone payoffs.
+    In Camerer and Ho, φ is the share retained, and δ weighs the foregone payoffs.
     """
 
     phi: float = 0.05
@@ -79,9 +79,9 @@ class EWA:
 
         codes, rewards: (..., T), (..., T) -> (..., T). With several codes per action (a product codebook):
         (..., T, G), (..., T) -> (..., T, G). Ragged trajectories are padded: on either side with `mask` (..., T), True
-        where a step is there, or at the end with `lengths` (...,). Padded steps neither decay nor earn, and read 0.
-        `start` holds the balances before the first step, (..., num_codes). `num_codes` only spares a look at the codes.
-        `weights` (the shape of codes) are the shares of the reward that several codes get; all of it without.
+        at real steps, or at the end with `lengths` (...,). Padded steps neither decay nor earn, and return 0.
+        `start` holds the balances before the first step, (..., num_codes). `num_codes` merely saves a pass over codes.
+        `weights` (the shape of codes) split the reward among several codes; by default each code gets all of it.
         """
         steps = checked_steps(codes, rewards, mask, lengths, num_codes, weights)
         attractions = trace_posts(steps, steps.posts(self.entered(steps.payoffs)), self.phi, num_codes)
@@ -97,7 +97,7 @@ class EWA:
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> Ledger:
-        """Live accounts for actors that act in parallel, all at zero."""
+        """Live accounts for actors that act in parallel, initially zero."""
         return Ledger(num_codes, batch_shape, 1.0 - self.phi, self.entered, device, dtype)
 
     @without_autocast
@@ -126,9 +126,9 @@ class EWA:
     def read_now(self, codes: Tensor, trace: Tensor, first_step: Tensor | int = 0) -> Tensor:
         """The accounts of a window's actions at every later step: (..., K), (..., K) -> (..., K, K).
 
-        Row t, column i <= t: the balance of column i's code after step t was posted; 0 above the diagonal. It follows
-        from the trace alone, since an account only decays between two of its posts: where the window begins in its
-        trajectory (`first_step`) matters to the canonical rule only.
+        Row t, column i <= t: the balance of column i's code after step t was posted; 0 above the diagonal. The trace is
+        enough to compute it, since an account only decays between two of its posts. `first_step`, where the window
+        begins in its trajectory, matters only to the canonical rule.
         """
         last = last_post(codes)  # (..., row, column): the last step <= row that posted column's code
         rows = torch.arange(codes.shape[-1], device=codes.device).unsqueeze(-1)
@@ -136,7 +136,7 @@ class EWA:
         return torch.where(last >= 0, balance * (1.0 - self.phi) ** (rows - last).to(balance.dtype), 0.0)
 
     def bound(self, reward_bound: float) -> float:
-        """|A_j(t)| <= δR/φ for |r̃| <= R and a start at zero (Proposition 1)."""
+        """|A_j(t)| <= δR/φ for |r̃| <= R and zero initial balances (Proposition 1)."""
         return self.delta * reward_bound / self.phi
 
     def steady_state(self, probability: float, mean_reward: float) -> float:
@@ -200,7 +200,7 @@ class CanonicalEWA:
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> CanonicalLedger:
-        """Live accounts for actors that act in parallel, all at zero."""
+        """Live accounts for actors that act in parallel, initially zero."""
         return CanonicalLedger(
             num_codes, batch_shape, 1.0 - self.phi, self.entered, self.delta, 1.0 - self.rho, self.initial_experience,
             device, dtype,
@@ -218,7 +218,7 @@ class CanonicalEWA:
         lengths: Tensor | None = None,
         start: Ledger | Tensor | None = None,
     ) -> Tensor:
-        """All balances after the last step, (..., num_codes): decayed sums of what was entered, over N."""
+        """All balances after the last step, (..., num_codes): decayed sums of all entries, over N."""
         steps = checked_steps(codes, rewards, mask, lengths, num_codes)
         if foregone is None:
             sums = final_sums(steps, steps.posts(self.entered(steps.payoffs)), self.phi, num_codes)
@@ -234,7 +234,8 @@ class CanonicalEWA:
     def read_now(self, codes: Tensor, trace: Tensor, first_step: Tensor | int = 0) -> Tensor:
         """As `EWA.read_now`, without foregone payoffs.
 
-        `first_step` (...,) is each window's place in its trajectory; below 0 where the window begins with padding.
+        `first_step` (...,) is the index of each window's first step in its trajectory; negative if the window begins
+        with padding.
         """
         K = codes.shape[-1]
         first = torch.as_tensor(first_step, device=codes.device).unsqueeze(-1)
@@ -248,13 +249,13 @@ class CanonicalEWA:
         return payoffs
 
     def balances_of(self, sums: Tensor, n: Tensor) -> Tensor:
-        """Attractions of decayed sums (..., num_codes) after n (...,) steps: the sums over N(n); 0 where N is."""
+        """Attractions of decayed sums (..., num_codes) after n (...,) steps: the sums over N(n); 0 where N is 0."""
         experience = self._experience(n.to(sums.dtype), self.initial_experience).unsqueeze(-1)
         return torch.where(experience > 0, sums / experience, 0.0)
 
     @property
     def unit(self) -> float:
-        """The canonical rule averages already, where ρ = φ."""
+        """1: with ρ = φ the canonical rule is already an average."""
         return 1.0
 
     def _experience(self, n: Tensor, initial: Tensor | float) -> Tensor:
@@ -277,7 +278,7 @@ class CanonicalEWA:
     def _start(
         self, start: Ledger | Tensor | None, steps: Steps, num_codes: int | None
     ) -> tuple[Tensor | None, Tensor | float]:
-        """Balances (B, num_codes) and experience (B, 1) to begin with."""
+        """Initial balances (B, num_codes) and experience (B, 1)."""
         balances = start_balances(start, steps, num_codes)
         if isinstance(start, CanonicalLedger):
             return balances, start.experience.to(steps.payoffs.dtype).reshape(-1, 1)
@@ -288,6 +289,6 @@ UpdateRule = EWA | CanonicalEWA
 
 
 def check_rule(rule: UpdateRule) -> None:
-    """Refuse what is no update rule."""
+    """Refuse anything but an update rule."""
     if not isinstance(rule, UpdateRule):
         raise TypeError(f"rule must be EWA(...) or CanonicalEWA(...), got {type(rule).__name__}")

@@ -34,8 +34,8 @@ def column_bias(
 def now_bias(A: Tensor, beta: float | Tensor = 0.05, clip: float | None = None) -> Tensor:
     """The bias where accounts are read `now`: A (B, K, K) from `rule.read_now` -> (B, 1, 3K, 3K).
 
-    The return and state rows of step t read the balances as they stand after step t-1 (no reward of step t has come
-    yet), its action row those after step t. β and clip as in `column_bias`. Actions are the last of a step's tokens.
+    The return and state rows of step t read the balances after step t-1 (the reward of step t is not known yet), its
+    action row those after step t. β and clip as in `column_bias`. The action is the last token of a step.
     """
     if A.ndim != 3 or A.shape[-1] != A.shape[-2]:
         raise ValueError(f"A must have shape (B, K, K), got {tuple(A.shape)}")
@@ -81,7 +81,7 @@ class BiasScale(nn.Module):
             self.register_buffer("beta", value)
 
     def forward(self) -> Tensor:
-        """The scale as it stands."""
+        """The current scale."""
         return self.beta
 
 
@@ -89,7 +89,7 @@ def attention_drift(logits: Tensor, bias: Tensor) -> Tensor:
     """How far a bias moves attention: total variation ½ Σ |softmax(z + b) - softmax(z)| per row.
 
     logits (..., rows, columns), -inf where masked, and a bias that broadcasts to them -> (..., rows). A row with every
-    column masked has nothing to move: 0.
+    column masked has no drift: 0.
     """
     logits = full_precision(logits)
     biased = torch.softmax(logits + bias.to(logits.dtype), dim=-1)
@@ -111,15 +111,15 @@ def paper_drift_bound(epsilon: float) -> float: ...
 @overload
 def paper_drift_bound(epsilon: Tensor) -> Tensor: ...
 def paper_drift_bound(epsilon: float | Tensor) -> float | Tensor:
-    """The paper's bound (its Lemma): tanh(ε). True, but twice as wide as it need be for small ε."""
+    """The paper's bound (its Lemma): tanh(ε). Valid, but twice as wide as necessary for small ε."""
     return torch.tanh(epsilon) if isinstance(epsilon, Tensor) else math.tanh(_size(epsilon))
 
 
 def range_drift_bound(bias: Tensor) -> Tensor:
     """The sharp bound given the bias itself: tanh((max b - min b) / 4) per row, (..., columns) -> (...).
 
-    Adding a constant to all logits changes nothing, so only the range counts. Leave masked columns out (or give
-    them 0, as padding has).
+    Adding a constant to all logits changes nothing, so only the range matters. Leave masked columns out (or set them
+    to 0, as for padding).
     """
     bias = full_precision(bias)
     return torch.tanh((bias.amax(dim=-1) - bias.amin(dim=-1)) / 4)

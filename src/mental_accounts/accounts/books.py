@@ -1,4 +1,4 @@
-"""The books: codebook, reward transform and update rule, and what turns a step into an entry in an account.
+"""The books: codebook, reward transform and update rule; together they turn a step into an entry in an account.
 
 The plain case is the paper's: one codebook, one code per action, the transformed reward. Each of these can be added:
 weights over the nearest codes (soft routing), codes of state × action, and as payoff the reward minus a fitted state
@@ -20,7 +20,7 @@ from mental_accounts.checks import check_count, check_positive
 
 
 class Books(FullPrecisionModule):
-    """How steps become balances: `route_step` says where, `payoffs` what, `post` and `trace` enter it."""
+    """How steps become balances: `route_step` gives the accounts, `payoffs` the amount; `post` and `trace` enter it."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Books(FullPrecisionModule):
 
     @property
     def num_codes(self) -> int:
-        """Accounts of one actor."""
+        """Number of accounts per actor."""
         return self.codebook.num_codes * (1 if self.state_codes is None else len(self.state_codes.centers))
 
     @property
@@ -64,11 +64,11 @@ class Books(FullPrecisionModule):
 
     @property
     def reads_states(self) -> bool:
-        """Whether states are needed to enter a step."""
+        """Whether entering a step requires its state."""
         return self.state_codes is not None or self.baseline is not None
 
     def fit(self, actions: Tensor, rewards: Tensor, seed: int = 0, states: Tensor | None = None) -> None:
-        """Take what is fitted on data from (N, dim) or (N,) actions in [-1, 1], (N,) rewards and (N, state) states."""
+        """Fit everything that depends on data: (N, dim) or (N,) actions in [-1, 1], (N,) rewards, (N, state) states."""
         if self.reads_states and states is None:
             raise ValueError("states are needed to fit accounts of states or a baseline, got none")
         if self.baseline is not None and states is not None:
@@ -83,7 +83,7 @@ class Books(FullPrecisionModule):
     # A step becomes an entry and a payoff.
 
     def route_step(self, actions: Tensor, states: Tensor | None = None) -> Entry:
-        """Where steps belong: actions (..., dim) in [-1, 1], or (...) where discrete; states (..., state_dim)."""
+        """The codes of steps: actions (..., dim) in [-1, 1], or (...) if discrete; states (..., state_dim)."""
         weights = None
         if self.is_soft:
             codes, weights = self._nearest_codes(actions)
@@ -97,7 +97,7 @@ class Books(FullPrecisionModule):
         return Entry(codes, weights)
 
     def payoffs(self, rewards: Tensor, states: Tensor | None = None) -> Tensor:
-        """What is entered: (...), (..., state_dim) -> (...)."""
+        """The payoffs to enter: (...), (..., state_dim) -> (...)."""
         if self.baseline is not None:
             assert states is not None
             rewards = full_precision(rewards) - self.baseline(states)
@@ -120,7 +120,7 @@ class Books(FullPrecisionModule):
         return self.rule.trace(entry.codes, payoffs, mask=mask, num_codes=self.num_codes, weights=entry.weights)
 
     def posts(self, entry: Entry, payoffs: Tensor) -> tuple[Tensor, Tensor]:
-        """Codes and what is added to the decayed sums under each: (..., T, G), (..., T, G)."""
+        """Codes, and the amount added to the decayed sum of each: (..., T, G), (..., T, G)."""
         codes = entry.codes if self.code_shape else entry.codes.unsqueeze(-1)
         return codes, shares(self.rule.entered(payoffs), codes, entry.weights)
 
@@ -129,8 +129,8 @@ class Books(FullPrecisionModule):
     ) -> Tensor:
         """All balances before K steps of a run of L: (B, K, num_codes).
 
-        start (B, num_codes): decayed sums before the run. entry, payoffs of its L steps, payoffs 0 where there is none.
-        place (B, K): steps of the run before each asked one; steps_before (B, K): of the trajectory.
+        start (B, num_codes): decayed sums before the run. entry, payoffs: of its L steps, payoffs 0 at padding.
+        place (B, K): how many steps of the run precede each of the K steps; steps_before (B, K): of the trajectory.
         """
         codes, posts = self.posts(entry, payoffs)
         sums = sums_before(start, codes, posts, place, self.rule.phi)
@@ -139,7 +139,7 @@ class Books(FullPrecisionModule):
     def balances_of_windows(self, entry: Entry, payoffs: Tensor, mask: Tensor) -> Tensor:
         """All balances before each step of windows that begin with empty accounts: (B, K, num_codes).
 
-        payoffs and mask (B, K), True where a step is there; padding is on the left.
+        payoffs and mask (B, K), True at real steps; padding is on the left.
         """
         B, K = mask.shape
         start = torch.zeros(B, self.num_codes, device=mask.device)
@@ -153,8 +153,8 @@ class Books(FullPrecisionModule):
         B, K = mask.shape
         start = torch.zeros(B, self.num_codes, device=mask.device)
         place = torch.full((B, 1), K, device=mask.device)
-        paid = payoffs.masked_fill(~mask, 0.0)
-        return self.balances_before(start, entry, paid, place, mask.sum(dim=1, keepdim=True)).squeeze(1)
+        masked = payoffs.masked_fill(~mask, 0.0)
+        return self.balances_before(start, entry, masked, place, mask.sum(dim=1, keepdim=True)).squeeze(1)
 
     # Live accounts.
 
@@ -169,7 +169,7 @@ class Books(FullPrecisionModule):
     # What attention reads.
 
     def one_per_action(self, attractions: Tensor, weights: Tensor | None = None) -> Tensor:
-        """The attraction that an action shows, (..., *code_shape) -> (...): the mean of its codes', or by weights."""
+        """The attraction of an action, (..., *code_shape) -> (...): the (weighted) mean over its codes."""
         if not self.code_shape:
             return attractions
         return attractions.mean(-1) if weights is None else (attractions * weights).sum(-1)
@@ -182,7 +182,7 @@ class Books(FullPrecisionModule):
         return torch.stack([self.rule.read_now(code, value, first_step) for code, value in groups]).mean(dim=0)
 
     def _nearest_codes(self, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """The nearest codes and their shares, by a Gaussian of the distance: (..., dim) -> (..., n), (..., n)."""
+        """The nearest codes and their weights, a Gaussian of the distance: (..., dim) -> (..., n), (..., n)."""
         centers = self.codebook.centers
         assert centers is not None
         points = full_precision(actions.detach()).clamp(-1, 1)

@@ -1,10 +1,10 @@
 """What a codebook is: a fixed set of codes (kinds of action), and the map from actions to them.
 
-Actions live in [-1, 1] per dimension; what lies outside is clamped to the border cell. `route` costs O(dim) by direct
+Actions are in [-1, 1] per dimension; values outside are clamped to the border cell. `route` costs O(dim) by direct
 lookup where a table fits, never synchronises a GPU and can be captured in a CUDA graph. Ties go to the lowest code.
 
-A new kind is one subclass and one line in codebooks.py. What a policy, a report or an export has to know of a kind, the
-kind says itself, by the methods below.
+A new kind is one subclass and one line in codebooks.py. Everything a policy, a report or an export needs to know about
+a kind is in the methods below.
 """
 
 from abc import ABC, abstractmethod
@@ -18,7 +18,7 @@ from mental_accounts.checks import check_finite, looking_is_free
 
 
 class CodebookOptions(Protocol):
-    """What a configuration says of codebooks; each kind reads what concerns it."""
+    """The options of codebooks in a configuration; each kind reads its own."""
 
     @property
     def bins(self) -> int: ...
@@ -39,9 +39,9 @@ class Codebook(FullPrecisionModule, ABC):
     dim: int
     num_codes: int
     code_shape: tuple[int, ...] = ()
-    """The shape of one action's codes: (), or (groups,) where it has several."""
+    """The shape of one action's codes: (), or (groups,) if it has several."""
     centers: Tensor | None
-    """The action that each code stands for, (num_codes, dim); None where there are too many to list."""
+    """The action that each code stands for, (num_codes, dim); None if there are too many to list."""
 
     @abstractmethod
     def route(self, actions: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class Codebook(FullPrecisionModule, ABC):
     @classmethod
     @abstractmethod
     def from_options(cls, dim: int, options: CodebookOptions) -> Self:
-        """The codebook that a configuration asks for; what is fitted on data waits for `refit` or a saved file."""
+        """The codebook of a configuration; parts fitted on data are filled in by `refit` or from a saved file."""
 
     @classmethod
     def from_spec(cls, **arguments: Any) -> Self:
@@ -65,20 +65,20 @@ class Codebook(FullPrecisionModule, ABC):
 
     @classmethod
     def check_options(cls, options: CodebookOptions) -> None:
-        """Refuse options that make no codebook of this kind."""
+        """Refuse options that are invalid for this kind."""
 
     @classmethod
     @abstractmethod
     def count(cls, dim: int, options: CodebookOptions) -> int:
-        """How many codes that codebook would have: known before memory is taken for it."""
+        """How many codes that codebook would have, without allocating it."""
 
     @classmethod
     def memory(cls, codes: int, dim: int, options: CodebookOptions) -> int:
-        """Bytes that it would take with so many codes."""
+        """Bytes it would take with this many codes."""
         return 4 * codes * dim
 
     def refit(self, actions: Tensor, seed: int = 0) -> None:
-        """Take what is fitted on data from actions (N, dim); most kinds have nothing to fit."""
+        """Fit to actions (N, dim); most kinds have nothing to fit."""
 
     # What codes stand for.
 
@@ -97,11 +97,11 @@ class Codebook(FullPrecisionModule, ABC):
         return distance
 
     def determines(self, codes: Tensor) -> Tensor:
-        """Which dimensions of an action a code says something about: (...) -> (..., dim) bool."""
+        """Which dimensions of an action a code determines: (...) -> (..., dim) bool."""
         return torch.ones(*codes.shape, self.dim, dtype=torch.bool, device=codes.device)
 
     def digits(self, codes: Tensor) -> Tensor | None:
-        """The places of codes on a grid, (...) -> (..., dim) whole numbers; None where there is none."""
+        """The grid coordinates of codes, (...) -> (..., dim) integers; None if there is no grid."""
         return None
 
     def forward(self, actions: Tensor) -> Tensor:
@@ -114,8 +114,8 @@ class Codebook(FullPrecisionModule, ABC):
     def _checked(self, actions: Tensor) -> Tensor:
         """Actions as a floating-point tensor with the right trailing dimension."""
         if not isinstance(actions, Tensor) or not actions.is_floating_point():
-            came = actions.dtype if isinstance(actions, Tensor) else type(actions).__name__
-            raise TypeError(f"actions must be a floating-point tensor of shape (..., {self.dim}), got {came}")
+            got = actions.dtype if isinstance(actions, Tensor) else type(actions).__name__
+            raise TypeError(f"actions must be a floating-point tensor of shape (..., {self.dim}), got {got}")
         if actions.ndim == 0 or actions.shape[-1] != self.dim:
             raise ValueError(f"actions must have shape (..., {self.dim}), got {tuple(actions.shape)}")
         if looking_is_free(actions):
@@ -124,7 +124,7 @@ class Codebook(FullPrecisionModule, ABC):
 
 
 def check_codebook(codebook: Codebook) -> None:
-    """Refuse what is no codebook, or one that does not say what a codebook must."""
+    """Refuse anything but a codebook with all the attributes that a codebook must set."""
     if not isinstance(codebook, Codebook):
         raise TypeError(f"codebook must be a codebook such as GridCodebook(dim=3), got {type(codebook).__name__}")
     missing = [name for name in ("dim", "num_codes", "centers") if not hasattr(codebook, name)]
@@ -135,6 +135,6 @@ def check_codebook(codebook: Codebook) -> None:
 
 
 def check_codes_are_given(kind: type[Codebook], options: CodebookOptions) -> None:
-    """Refuse options without the number of codes, for kinds that have no other."""
+    """Refuse options without num_codes, for kinds that require it."""
     if options.num_codes is None:
         raise ValueError(f"num_codes must be given for codebook {kind.kind!r}, got None")

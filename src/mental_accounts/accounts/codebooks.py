@@ -1,4 +1,4 @@
-"""The table of codebooks. A new kind is a class, and a line here."""
+"""The table of codebooks. A new kind is a class, and one line here."""
 
 from typing import Any
 
@@ -14,10 +14,10 @@ CODEBOOKS: dict[str, type[Codebook]] = {
     "kmeans": KMeansCodebook,
     "discrete": DiscreteCodebook,
 }
-"""By the name that a configuration gives them."""
+"""By their name in a configuration."""
 
 BOX_CODEBOOKS = tuple(name for name, kind in CODEBOOKS.items() if kind is not DiscreteCodebook)
-"""Those for actions of a box. Discrete actions are their own codes."""
+"""Those for box actions. Discrete actions are their own codes."""
 
 
 def codebook_from_spec(spec: dict[str, Any]) -> Codebook:

@@ -1,4 +1,4 @@
-"""Codebooks on grids: one grid, the paper's Algorithm 2, one per group of dimensions, coarse and fine together."""
+"""Codebooks on grids: one grid, the paper's Algorithm 2, one grid per group of dimensions, coarse and fine grids."""
 
 from collections.abc import Sequence
 from functools import lru_cache
@@ -19,9 +19,9 @@ class GridCodebook(Codebook):
     """An axis-aligned grid with `bins` points per dimension, c[d] = 2 g[d] / (bins - 1) - 1 (Algorithm 2).
 
     Code i has the base-`bins` digits g of i, dimension 1 varying fastest. Without `num_codes` every cell is a code.
-    With it only the first `num_codes` cells are, and another cell belongs to the code nearest to its own grid point:
-    the paper's appendix takes 27 of 3**6 cells, which differ in the first three dimensions only, so that routing
-    ignores the other three (see `ProductCodebook` and `KMeansCodebook` for codes that do not).
+    With it only the first `num_codes` cells are, and any other cell belongs to the code nearest to its own grid point.
+    The paper's appendix takes 27 of 3**6 cells. These differ in the first three dimensions only, so routing ignores the
+    other three (`ProductCodebook` and `KMeansCodebook` use all of them).
     """
 
     kind = "grid"
@@ -68,7 +68,7 @@ class GridCodebook(Codebook):
         self.dim, self.bins, self.num_codes = dim, bins, num_codes
         self.cells = bins**dim
         digits = torch.arange(bins - 1, dtype=torch.float64)
-        # An action on the border between two cells belongs to the lower one; comparing keeps that exact.
+        # An action on the border between two cells belongs to the lower one; comparisons keep that exact.
         self._borders: Tensor
         self.register_buffer("_borders", (2 * digits + 1) / (bins - 1) - 1, persistent=False)
         listed = num_codes <= TABLE_CELLS
@@ -91,7 +91,7 @@ class GridCodebook(Codebook):
         return cell if self._table is None else self._table[cell]
 
     def center_of(self, codes: Tensor) -> Tensor:
-        """The actions that codes stand for, (...) -> (..., dim): by arithmetic, so for grids of any size."""
+        """The actions that codes stand for, (...) -> (..., dim): computed, not looked up, so for grids of any size."""
         if looking_is_free(codes):
             check_codes(codes, self.num_codes)
         return _grid_points(codes, self.dim, self.bins)
@@ -126,7 +126,7 @@ class Algorithm2Codebook(GridCodebook):
 
     @classmethod
     def from_options(cls, dim: int, options: CodebookOptions) -> Self:
-        assert options.num_codes is not None  # check_options sees to it
+        assert options.num_codes is not None  # ensured by check_options
         return cls(dim, options.num_codes)
 
     @classmethod
@@ -144,9 +144,9 @@ class Algorithm2Codebook(GridCodebook):
 class ProductCodebook(Codebook):
     """One small full grid per group of dimensions: an action has one code, and one account, in every group.
 
-    `dim` dimensions are split into `groups` runs of (nearly) equal length. Codes are numbered through, group after
-    group, so that all accounts fit one ledger of `num_codes`. A centre has zeros outside of its group: the centres
-    of an action's codes add up to the quantised action.
+    `dim` dimensions are split into `groups` runs of (nearly) equal length. Codes are numbered consecutively, group by
+    group, so that all accounts fit one ledger of `num_codes`. A centre is zero outside its group: the centres of an
+    action's codes add up to the quantised action.
     """
 
     kind = "product"
@@ -199,7 +199,7 @@ class ProductCodebook(Codebook):
         return torch.stack(codes, dim=-1)
 
     def stands_for(self, codes: Tensor) -> Tensor:
-        return self.center_of(codes).sum(dim=-2)  # (..., groups, dim): zeros outside of each group
+        return self.center_of(codes).sum(dim=-2)  # (..., groups, dim): zeros outside each group
 
     def determines(self, codes: Tensor) -> Tensor:
         group = torch.bucketize(codes.contiguous(), torch.tensor(self._offsets[1:], device=codes.device), right=True)
@@ -213,8 +213,8 @@ class ProductCodebook(Codebook):
 class HierarchicalCodebook(Codebook):
     """Coarse and fine grids together: an action has one code in each, and an account under each.
 
-    `levels` are the points per dimension of every grid, the coarsest first. Coarse accounts learn fast, fine ones tell
-    actions apart. Codes of level l begin after those of the levels before it.
+    `levels` are the points per dimension of every grid, the coarsest first. Coarse accounts learn fast, fine ones
+    distinguish actions. Codes of level l are numbered after those of the levels before it.
     """
 
     kind = "hierarchical"
@@ -271,7 +271,7 @@ class HierarchicalCodebook(Codebook):
 
 
 def grid_memory(codes: int, dim: int, options: CodebookOptions) -> int:
-    """Bytes of the centres that are listed, and of the borders of the bins."""
+    """Bytes of the listed centres and of the bin borders."""
     return 4 * min(codes, TABLE_CELLS) * dim + 8 * options.bins
 
 

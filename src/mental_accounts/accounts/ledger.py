@@ -14,7 +14,7 @@ from mental_accounts.checks import check_codes, check_count, check_finite, looki
 
 
 class Ledger(FullPrecisionModule):
-    """All accounts of each actor. Made by `rule.ledger(...)`; starts at zero."""
+    """All accounts of each actor. Created by `rule.ledger(...)`; starts at zero."""
 
     attractions: Tensor
     """The balances A_j, (*batch_shape, num_codes)."""
@@ -47,8 +47,8 @@ class Ledger(FullPrecisionModule):
 
         codes, rewards: batch_shape -> batch_shape. With several codes per action (a product codebook) codes have one
         more dimension, and so has the result. Where `active` (batch_shape, bool) is False nothing happens: an actor
-        whose episode is over neither decays nor earns, and what is returned for it is 0. `weights` (the shape of codes)
-        are the shares of the reward that several codes get; all of it without.
+        whose episode has ended neither decays nor earns, and its result is 0. `weights` (the shape of codes) split the
+        reward among several codes; by default each code gets all of it.
         """
         index, payoffs = self._checked(codes, rewards, active)
         if active is None:
@@ -70,14 +70,14 @@ class Ledger(FullPrecisionModule):
 
     @torch.no_grad()
     def sort(self, actors: Tensor) -> None:
-        """Have place i hold the accounts of actor `actors[i]`, as beam search wants it; for one dimension of actors."""
+        """Reorder: index i gets the accounts of actor `actors[i]`, as in beam search; for one dimension of actors."""
         self.attractions.copy_(self.attractions[actors])
 
     def extra_repr(self) -> str:
         return f"num_codes={self.num_codes}, batch_shape={self.batch_shape}"
 
     def _posts(self, payoffs: Tensor, index: Tensor, weights: Tensor | None) -> Tensor:
-        """What is added under each code, the shape of index."""
+        """The amount added under each code, the shape of index."""
         weights = None if weights is None else weights.to(payoffs.dtype).reshape(index.shape)
         return shares(self._entered(payoffs), index, weights)
 
@@ -150,7 +150,7 @@ class CanonicalLedger(Ledger):
     ) -> Tensor:
         """As `Ledger.post`; `foregone` (*batch_shape, num_codes) holds the payoffs of all actions.
 
-        The chosen action's own payoff is its reward, whatever `foregone` says of it.
+        The payoff of the chosen action is its reward; its entry in `foregone` is ignored.
         """
         index, payoffs = self._checked(codes, rewards, active)
         payoffs = self._posts(payoffs, index, weights)
@@ -172,7 +172,7 @@ class CanonicalLedger(Ledger):
 
     @torch.no_grad()
     def reset(self, actors: Tensor | None = None) -> None:
-        """As `Ledger.reset`; experience goes back to N(0)."""
+        """As `Ledger.reset`; experience returns to N(0)."""
         super().reset(actors)
         if actors is None:
             self.experience.fill_(self.initial_experience)

@@ -12,7 +12,7 @@ from mental_accounts.checks import check_codes, check_count, check_finite, looki
 
 
 class KMeansCodebook(Codebook):
-    """Codes placed where the data are: an action belongs to the nearest centre."""
+    """Codes fitted to data: an action belongs to the nearest centre."""
 
     kind = "kmeans"
 
@@ -26,7 +26,7 @@ class KMeansCodebook(Codebook):
 
     @classmethod
     def unfitted(cls, num_codes: int, dim: int) -> Self:
-        """A codebook whose centres are still to come (by `load_state_dict`); routing with it is refused."""
+        """A codebook without centres yet (`load_state_dict` sets them); until then it refuses to route."""
         book = cls(torch.zeros(check_count("num_codes", num_codes, 1), check_count("dim", dim, 1)))
         assert book.centers is not None
         book.centers.fill_(math.nan)
@@ -34,7 +34,7 @@ class KMeansCodebook(Codebook):
 
     @classmethod
     def fit(cls, actions: Tensor, num_codes: int, seed: int = 0, restarts: int = 4) -> Self:
-        """Fit on actions (..., dim) by Lloyd's algorithm from k-means++ starts; the best of `restarts`, by seed."""
+        """Fit on actions (..., dim) by Lloyd's algorithm with k-means++ starts; the best of `restarts`."""
         check_count("num_codes", num_codes, 1)
         check_count("restarts", restarts, 1)
         if not isinstance(actions, Tensor) or not actions.is_floating_point() or actions.ndim < 2:
@@ -45,7 +45,7 @@ class KMeansCodebook(Codebook):
 
     @classmethod
     def from_options(cls, dim: int, options: CodebookOptions) -> Self:
-        assert options.num_codes is not None  # check_options sees to it
+        assert options.num_codes is not None  # ensured by check_options
         return cls.unfitted(options.num_codes, dim)
 
     @classmethod

@@ -1,4 +1,4 @@
-"""The nearest of some centres, and centres fitted to points."""
+"""Nearest-centre search, and k-means centres."""
 
 import math
 
@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 SEARCH_ELEMENTS = 2**22
-"""Distances held at a time by a search for the nearest centre: bounds its memory to a few dozen megabytes."""
+"""Distances held at once in a nearest-centre search: bounds its memory to a few dozen megabytes."""
 
 
 def nearest_center(points: Tensor, centers: Tensor) -> Tensor:
@@ -24,8 +24,8 @@ def nearest_center(points: Tensor, centers: Tensor) -> Tensor:
 
 
 def fit_centers(points: Tensor, count: int, seed: int, what: str, restarts: int = 4) -> Tensor:
-    """Lloyd's algorithm from k-means++ starts, the best of `restarts`: (n, dim) -> (count, dim) float64 on the CPU."""
-    from scipy.cluster.vq import ClusterError, kmeans2, vq  # slow to import, and few need it
+    """Lloyd's algorithm with k-means++ starts, the best of `restarts`: (n, dim) -> (count, dim) float64 on the CPU."""
+    from scipy.cluster.vq import ClusterError, kmeans2, vq  # slow to import, and rarely needed
 
     points = points.detach().double().cpu()
     distinct = torch.unique(points, dim=0)
@@ -36,7 +36,7 @@ def fit_centers(points: Tensor, count: int, seed: int, what: str, restarts: int 
         for restart in range(restarts):
             try:
                 fitted, _ = kmeans2(points.numpy(), count, iter=50, minit="++", missing="raise", rng=seed + restart)
-            except ClusterError:  # a centre lost all its points: another start
+            except ClusterError:  # a centre lost all its points: try another start
                 continue
             error = float((vq(points.numpy(), fitted)[1] ** 2).mean())
             if error < least:

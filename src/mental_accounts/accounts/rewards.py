@@ -1,4 +1,4 @@
-"""Reward -> r̃, the payoff that is entered in an account: centred or standardised by data, then clipped to ±R."""
+"""Reward -> r̃, the payoff that is entered in an account: centred or standardised on data, then clipped to ±R."""
 
 from typing import Literal, Self, get_args
 
@@ -14,8 +14,8 @@ RewardKind = Literal["raw", "centred", "standardised"]
 class RewardTransform(FullPrecisionModule):
     """r̃ = clip((r - mean) / std, ±clip). A module, so that it moves and is saved with the model.
 
-    The paper speaks of "centred/clipped" rewards but gives no numbers and its Algorithm 1 enters raw ones. With a clip
-    at R an attraction is bounded by δR/φ (Proposition 1), whatever the rewards.
+    The paper mentions "centred/clipped" rewards but gives no numbers, and its Algorithm 1 enters raw rewards. With a
+    clip at R an attraction is bounded by δR/φ (Proposition 1), whatever the rewards.
     """
 
     mean: Tensor
@@ -45,7 +45,7 @@ class RewardTransform(FullPrecisionModule):
         return cls(kind, mean=float(values.mean()), std=std if std > 0 else 1.0, clip=clip)
 
     def forward(self, rewards: Tensor) -> Tensor:
-        """(...) -> (...), in float32, or in float64 where the rewards are."""
+        """(...) -> (...), in float32, or in float64 if the rewards are."""
         transformed = full_precision(rewards)
         if self.kind != "raw":
             transformed = (transformed - self.mean.to(transformed.dtype)) / self.std.to(transformed.dtype)

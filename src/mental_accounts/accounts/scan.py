@@ -1,4 +1,4 @@
-"""Decayed sums over whole trajectories: what the update rules are made of.
+"""Decayed sums over whole trajectories: the building blocks of the update rules.
 
 A trajectory is traced in chunks: inside a chunk every step is compared with every other by closed form, between chunks
 only the balances are carried. Memory is O(steps), never O(steps × codes); nothing synchronises a GPU; everything can be
@@ -17,11 +17,11 @@ from mental_accounts.accounts.precision import full_precision
 from mental_accounts.checks import check_codes, check_finite, looking_is_free
 
 CHUNK_STEPS = 32
-"""Steps compared with each other at a time. A context of up to this length is traced without a loop."""
+"""Steps compared with each other at once. A context of up to this length is traced without a loop."""
 
 
 class Steps(NamedTuple):
-    """Checked trajectories, all batch dimensions in one. n counts the steps that are there, up to and with each."""
+    """Checked trajectories, with flattened batch dimensions. n counts the real steps so far, each step included."""
 
     codes: Tensor  # (B, T, G) int64; G codes per action, 0 where padded
     payoffs: Tensor  # (B, T); 0 where padded
@@ -32,7 +32,7 @@ class Steps(NamedTuple):
     )
 
     def posts(self, payoffs: Tensor) -> Tensor:
-        """What is entered under each code, (B, T, G), of payoffs (B, T)."""
+        """The amount entered under each code, (B, T, G), for payoffs (B, T)."""
         return shares(payoffs, self.codes, self.weights)
 
     def unflatten(self, values: Tensor, like: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ def checked_steps(
     num_codes: int | None,
     weights: Tensor | None = None,
 ) -> Steps:
-    """Refuse what cannot be traced; flatten the batch; neutralise padding."""
+    """Refuse invalid input; flatten the batch; neutralise padding."""
     if not isinstance(rewards, Tensor):
         raise TypeError(f"rewards must be a tensor (..., T), got {type(rewards).__name__}")
     if rewards.ndim == 0 or codes.shape[: rewards.ndim] != rewards.shape or codes.ndim > rewards.ndim + 1:
@@ -85,7 +85,7 @@ def checked_steps(
 
 
 def _presence(rewards: Tensor, mask: Tensor | None, lengths: Tensor | None) -> Tensor | None:
-    """Which steps are there, (B, T), or None for all."""
+    """Which steps are real, (B, T), or None for all."""
     T = rewards.shape[-1]
     if mask is not None and lengths is not None:
         raise ValueError("give mask or lengths, not both")
@@ -111,7 +111,7 @@ def _presence(rewards: Tensor, mask: Tensor | None, lengths: Tensor | None) -> T
 
 
 def start_balances(start: Ledger | Tensor | None, steps: Steps, num_codes: int | None) -> Tensor | None:
-    """The balances to begin with, (B, num_codes)."""
+    """The initial balances, (B, num_codes)."""
     if start is None:
         return None
     balances = start.attractions if isinstance(start, Ledger) else start
@@ -127,13 +127,13 @@ def start_balances(start: Ledger | Tensor | None, steps: Steps, num_codes: int |
 
 
 def read_start(balances: Tensor, steps: Steps, phi: float) -> Tensor:
-    """What is left at each step of the starting balance of its codes, (B, T, G)."""
+    """The remainder, at each step, of the initial balance of its codes, (B, T, G)."""
     at_start = balances.gather(-1, steps.codes.flatten(1)).reshape(steps.codes.shape)
     return at_start * ((1.0 - phi) ** steps.n).unsqueeze(-1)
 
 
 def trace_posts(steps: Steps, posts: Tensor, phi: float, num_codes: int | None) -> Tensor:
-    """Decayed sums of what was posted to each step's own codes: posts (B, T, G) -> (B, T, G)."""
+    """Decayed sums of the posts to each step's own codes: posts (B, T, G) -> (B, T, G)."""
     B, T, G = steps.codes.shape
     size = min(CHUNK_STEPS, T)
     decay = _decay(size, phi, posts).repeat_interleave(G, 0).repeat_interleave(G, 1)  # (C·G, C·G)
@@ -143,7 +143,7 @@ def trace_posts(steps: Steps, posts: Tensor, phi: float, num_codes: int | None) 
         if num_codes is None and looking_is_free(accounts) and B:
             num_codes = int(accounts.max()) + 1
         if num_codes is None or num_codes > T * G:  # no more accounts than posts: memory stays O(steps)
-            accounts, num_codes = _first_seen(accounts), T * G
+            accounts, num_codes = _renumbered(accounts), T * G
         carry = payoffs.new_zeros(B, num_codes)
     traced = []
     for first in range(0, T * G, size * G):
@@ -175,7 +175,7 @@ def trace_credits(steps: Steps, credits: Tensor, phi: float) -> Tensor:
 
 
 def final_sums(steps: Steps, posts: Tensor, phi: float, num_codes: int) -> Tensor:
-    """Decayed sums of what was posted, (B, T, G), to every account, after the last step: (B, num_codes)."""
+    """Decayed sums of all posts, (B, T, G), to every account, after the last step: (B, num_codes)."""
     aged = posts * ((1.0 - phi) ** (steps.n[:, -1:] - steps.n)).unsqueeze(-1)
     sums = posts.new_zeros(posts.shape[0], num_codes)
     return sums.scatter_add(-1, steps.codes.flatten(1), aged.flatten(1))
@@ -184,8 +184,8 @@ def final_sums(steps: Steps, posts: Tensor, phi: float, num_codes: int) -> Tenso
 def sums_before(start: Tensor, codes: Tensor, posts: Tensor, place: Tensor, phi: float) -> Tensor:
     """All decayed sums before some steps of a run of L steps: (B, K, num_codes).
 
-    start (B, num_codes): the sums before the run. codes, posts (B, L, G), posts 0 where there is no step. place (B, K):
-    how many steps of the run come before each step that is asked for.
+    start (B, num_codes): the sums before the run. codes, posts (B, L, G), posts 0 at padding. place (B, K): how many
+    steps of the run precede each of the K steps.
     """
     L = codes.shape[1]
     age = place.unsqueeze(-1) - 1 - torch.arange(L, device=codes.device)  # (B, K, L)
@@ -225,8 +225,8 @@ def last_post(codes: Tensor) -> Tensor:
     return torch.where(step.unsqueeze(-1) >= step, last, -1)
 
 
-def _first_seen(codes: Tensor) -> Tensor:
-    """Each code renamed to its first place in sorted order, so that names stay below n: (B, n) -> (B, n)."""
+def _renumbered(codes: Tensor) -> Tensor:
+    """Each code replaced by its first index in sorted order, so that numbers stay below n: (B, n) -> (B, n)."""
     ordered, order = codes.sort(dim=-1, stable=True)
     place = torch.arange(codes.shape[-1], device=codes.device).expand_as(codes)
     begins = torch.ones_like(ordered, dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""What accounts may know of states, fitted on data: clusters to keep accounts apart, and the reward to expect."""
+"""Models of the state, fitted on data: clusters that each have accounts of their own, and a reward baseline."""
 
 import torch
 from torch import Tensor
@@ -9,11 +9,11 @@ from mental_accounts.checks import check_count, check_finite, check_positive, lo
 from mental_accounts.standardising import spread
 
 FIT_STATES = 50_000
-"""States that clusters are fitted on; more do not move the centres."""
+"""States that clusters are fitted on; more of them hardly move the centres."""
 
 
 class StateCodes(FullPrecisionModule):
-    """Clusters of standardised states, fitted on data: which of them a state belongs to."""
+    """Clusters of standardised states, fitted on data: maps a state to its cluster."""
 
     mean: Tensor
     std: Tensor
@@ -27,7 +27,7 @@ class StateCodes(FullPrecisionModule):
         self.register_buffer("centers", torch.full((num_clusters, state_dim), torch.nan))
 
     def fit(self, states: Tensor, seed: int = 0) -> None:
-        """Take centres from states (N, state_dim)."""
+        """Fit the centres to states (N, state_dim)."""
         check_finite("states", states)
         chosen = states
         if len(states) > FIT_STATES:
@@ -47,7 +47,7 @@ class StateCodes(FullPrecisionModule):
 
 
 class StateBaseline(FullPrecisionModule):
-    """The reward to expect in a state: a ridge regression on the standardised state and its squares, fitted on data."""
+    """The expected reward in a state: a ridge regression on the standardised state and its squares, fitted on data."""
 
     mean: Tensor
     std: Tensor

@@ -1,1 +1,1 @@
-"""One file a family of commands: a dataclass each, with `execute`. No logic of their own."""
+"""One file per family of commands, one dataclass with `execute` per command. No logic of their own."""

@@ -18,7 +18,7 @@ from mental_accounts.learning.footprint import check_data_steps
 
 @dataclass(frozen=True)
 class ListData:
-    """What data there are: on this machine, and by name."""
+    """List the available data: on this machine, and by name."""
 
     def execute(self) -> int:
         held = held_data()
@@ -33,7 +33,7 @@ class ListData:
 
 @dataclass(frozen=True)
 class DataInfo:
-    """One task: its settings, and its data on this machine beside D4RL's published statistics."""
+    """Show one task: its settings, and its data on this machine compared with D4RL's published statistics."""
 
     task: tyro.conf.Positional[str]
     """A name, such as hopper-medium."""
@@ -44,10 +44,10 @@ class DataInfo:
         facts = {
             "task": task.name,
             "source": f"{task.source} ({task.dataset})",
-            "environment": _environment(task, held) or "as the data say",
+            "environment": _environment(task, held) or "set by the data",
             **_asked_for(task, is_here=bool(held)),
             "score 0 / 100": _scores(task),
-            "context": f"{task.context_length} steps to learn, {task.eval_context_length} to act",
+            "context": f"{task.context_length} steps in training, {task.eval_context_length} while acting",
             "timestep embedding": "yes" if task.timestep_embedding else "no",
         }
         _show(["", ""], [[name, value] for name, value in facts.items()])
@@ -77,11 +77,11 @@ class MakeData:
     task: tyro.conf.Positional[str]
     """A name, such as hopper-medium."""
     steps: int | None = None
-    """Steps to roll out (built-in data); by default as many as D4RL has."""
+    """Steps to roll out (built-in data); default: as many as D4RL has."""
     seed: int = 0
-    """Of the rollouts."""
+    """Seed of the rollouts."""
     workers: int | None = None
-    """Processes that play; by default one a core. The data do not depend on it."""
+    """Processes that roll out; default: one per core. The data do not depend on it."""
 
     def execute(self) -> int:
         if self.workers is not None:
@@ -94,16 +94,16 @@ class MakeData:
 
 @dataclass(frozen=True)
 class ImportData:
-    """Take data of your own under a name: then imported/NAME is a task."""
+    """Import data of your own under a name: imported/NAME is then a task."""
 
     source: tyro.conf.Positional[str]
     """A D4RL-layout .hdf5, a Decision Transformer .pkl, or the id of a Minari data set."""
     name: str | None = None
-    """What to call it; by default as the file is called."""
+    """The name of the data; default: that of the file."""
     env: str | None = None
-    """The Gymnasium environment that the data belong to; my_module:My-v0 for one of a module of yours."""
+    """The Gymnasium environment of the data; my_module:My-v0 for one registered by your own module."""
     time_limit: int | None = None
-    """For HDF5 files without `timeouts`: the most steps that an episode may have."""
+    """For HDF5 files without `timeouts`: the largest number of steps in an episode."""
 
     def execute(self) -> int:
         name, store = import_data(self.source, self.name, self.env, self.time_limit)
@@ -121,7 +121,7 @@ DataCommand = (
 
 @dataclass(frozen=True)
 class Data:
-    """Trajectories: list, look at, make and import them."""
+    """List, describe, make and import trajectories."""
 
     command: tyro.conf.OmitSubcommandPrefixes[DataCommand]
 
@@ -130,30 +130,30 @@ class Data:
 
 
 def _asked_for(task: Task, *, is_here: bool) -> dict[str, str]:
-    """What `train` asks a policy for: by the table, or by the data, which are read for it."""
+    """The target returns of `train`: from the table of tasks, or from the data, which are then read."""
     store = None
     if task.target_return is None and is_here:
         task, store = load_task(task.name)
     if task.target_return is None or task.exploration_return is None:
-        unknown = "by the data, which are not on this machine yet"
+        unknown = "depends on the data, which are not on this machine yet"
         return {"evaluation return": unknown, "exploration return": unknown}
     found = {
         "evaluation return": f"{task.target_return:.4g}",
         "exploration return": f"{task.exploration_return:.4g}",
-        "return-to-go": "as it comes while acting",
+        "return-to-go": "not clipped while acting",
     }
     if store is not None and task.return_scale is None:  # no table
         low, high = return_range(store.returns_to_go)
-        found["evaluation return"] += ": what 5% of the data's episodes exceed"
-        found["exploration return"] += ": as far above that again as that is above the median, at most the best"
-        found["return-to-go"] = f"kept within {low:.4g} and {high:.4g} while acting, as in the data"
+        found["evaluation return"] += ": exceeded by 5% of the data's episodes"
+        found["exploration return"] += ": as far above that as that is above the median, at most the best"
+        found["return-to-go"] = f"clipped to [{low:.4g}, {high:.4g}] while acting, the range in the data"
         found["returns of the data"] = describe_range(store.returns)
     return found
 
 
 def _scores(task: Task) -> str:
     if task.random_return is None or task.expert_return is None:
-        return "no table has them"
+        return "unknown"
     return f"{task.random_return:.0f} / {task.expert_return:.0f}"
 
 
@@ -161,7 +161,7 @@ def _describe(name: str, store: Trajectories) -> None:
     found = store.statistics()
     print(
         f"{name}: {found.steps:,} steps, {found.trajectories:,} trajectories, return {found.return_mean:.0f} ± "
-        f"{found.return_std:.0f}, max {found.return_max:.0f}, environment {store.info.get('env_id') or 'not known'}"
+        f"{found.return_std:.0f}, max {found.return_max:.0f}, environment {store.info.get('env_id') or 'unknown'}"
     )
 
 
@@ -172,7 +172,7 @@ def _row(task: Task, item: Held) -> list[str]:
 
 
 def _environment(task: Task, held: Sequence[Held]) -> str | None:
-    """The task's, or what its data on this machine say."""
+    """The task's environment, or the one recorded with its data on this machine."""
     return task.env_id or next((item.env_id for item in held if item.env_id), None)
 
 
@@ -193,7 +193,7 @@ def _number(value: float | None) -> str:
 
 
 def _show(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> None:
-    """A table on a terminal; elsewhere plain columns, as wide as they are."""
+    """A table on a terminal; elsewhere plain columns of any width."""
     console = Console()
     if console.is_terminal:
         table = Table(show_header=any(header), box=None if not any(header) else Table().box)

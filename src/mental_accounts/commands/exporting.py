@@ -22,12 +22,12 @@ class Export:
     format: ExportFormat = "onnx"
     """onnx: policy.onnx, for onnxruntime (extra `onnx`). torch-export: policy.pt2, for PyTorch."""
     output: Path | None = None
-    """The folder to write into; None: `export` in the folder of the run."""
+    """The folder to write into; None: `export` in the run folder."""
     num_envs: int = 1
-    """Environments (robots) that act together."""
+    """Number of environments (robots) that act in parallel."""
 
     def execute(self) -> int:
-        """Write it, check it against the policy, and say where it is."""
+        """Write the program, check it against the policy, and print its path."""
         folder, about = self.run, dict[str, Any]()
         if not folder.is_dir():
             raise UsageError(f"{folder} does not exist; give the folder of a run, or of a saved policy")

@@ -20,33 +20,34 @@ from mental_accounts.learning.footprint import check_episodes
 
 @dataclass(frozen=True)
 class Inspect:
-    """See what a policy's accounts hold and what they do to its attention: one interactive page.
+    """Show a policy's accounts and their effect on its attention, on one interactive page.
 
-    `inspect runs/...`: play some episodes, write inspect.html into the run's folder.
+    `inspect runs/...`: play some episodes, and write inspect.html into the run folder.
 
-    `inspect runs/... --json > numbers.json`: the same numbers for programs.
+    `inspect runs/... --json > numbers.json`: the same numbers as JSON.
     """
 
     subject: tyro.conf.Positional[Path]
     """The folder of a run, or of a saved policy."""
     episodes: int = 3
-    """Episodes to play (those of `evaluate` with the same number and seed), or to read of the recorded ones."""
+    """Number of episodes to play (the same as `evaluate` plays with this number and seed), or of recorded ones to
+    read."""
     out: Path | None = None
-    """The page; None: inspect.html in the folder of the subject."""
+    """The file to write; None: inspect.html in the folder of the run or policy."""
     as_json: Annotated[bool, tyro.conf.arg(name="json")] = False
-    """Print all numbers as JSON; the page is then written only where --out says so."""
+    """Print all numbers as JSON; the page is then written only if --out is given."""
     recorded: Path | None = None
-    """A file of trajectories to read instead of playing, such as one of a run's own folder trajectories/."""
+    """A file of trajectories to read instead of playing, such as one in a run's trajectories/ folder."""
     seed: int = 0
-    """Of environments and actions."""
+    """Seed of environments and actions."""
     target_return: float | None = None
-    """The return to ask for; None: the run's own."""
+    """The target return; None: the run's."""
     env_id: str | None = None
-    """The environment; needed for a bare policy, which does not know it."""
+    """The environment; required for a saved policy outside a run folder."""
     pictures: int = 180
-    """The most pictures of the environment, over all episodes; 0: none, the state's curves instead."""
+    """Largest number of rendered frames over all episodes; 0: none, plots of the state instead."""
     device: str = "auto"
-    """auto: a GPU where there is one."""
+    """auto: a GPU if there is one."""
 
     def execute(self) -> int:
         """Record, then write."""
@@ -61,7 +62,7 @@ class Inspect:
             path = self.out or self.subject / "inspect.html"
             films = film_recording(recording, self.seed, self.pictures)
             if self.pictures > 0 and recording.source == "played" and films[0].problem:
-                print(f"no pictures of {recording.env_id}: {films[0].problem}", file=sys.stderr)
+                print(f"no frames of {recording.env_id}: {films[0].problem}", file=sys.stderr)
             write_atomically(path, to_page(recording, films).encode())
             if not self.as_json:
                 for text in findings(recording, recording.episodes[0]):

@@ -1,4 +1,4 @@
-"""How this program was called, so that what it advises can be pasted; and words for a terminal."""
+"""How this program was called, so that the commands it suggests can be pasted; and text for a terminal."""
 
 import shlex
 import shutil
@@ -8,11 +8,11 @@ from pathlib import Path
 
 NAME = "mental-accounts"
 MOST_WORDS = 4000
-"""Letters of an error; some list all that can be chosen."""
+"""Longest error in characters; some list every possible choice."""
 
 
 def command(arguments: Sequence[str]) -> str:
-    """A command that can be pasted, also where this one was called by its path."""
+    """A command that can be pasted, even if this one was called by its path."""
     program = NAME
     if shutil.which(NAME) is None:
         called = shlex.quote(sys.argv[0])
@@ -21,6 +21,6 @@ def command(arguments: Sequence[str]) -> str:
 
 
 def one_line(text: str) -> str:
-    """Words for a terminal: on one line, not without end, and without what a terminal would obey."""
+    """Text for a terminal: one line, of limited length, without control characters."""
     plain = "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
     return plain if len(plain) <= MOST_WORDS else f"{plain[:MOST_WORDS]}..."

@@ -1,8 +1,8 @@
-"""Trajectories -> codes and attractions: each trajectory is routed and traced once, in padded groups of like length.
+"""Trajectories -> codes and attractions: each trajectory is routed and traced once, in padded groups of similar length.
 
-Where windows shall know all balances (steps × codes numbers, far too many to keep), a snapshot of them is kept at the
-beginning of every block of steps, a part of it with each step of the block: it moves with its steps. A window's own
-balances follow from the last whole snapshot before it and the steps since (windows.py).
+If windows need all balances (steps × codes numbers, far too many to store), a snapshot of them is stored at the
+beginning of every block of steps, a part of it with each step of the block, so that it moves with its steps. A window's
+balances are computed from the last whole snapshot before it and the steps since (windows.py).
 """
 
 import copy
@@ -21,25 +21,25 @@ from mental_accounts.data.storage import Column
 from mental_accounts.errors import DataError
 
 GROUP_STEPS = 2**18
-"""Padded steps traced at a time, and actions routed at a time: bounds the memory."""
+"""Padded steps traced at once, and actions routed at once: bounds the memory."""
 
 SNAPSHOT_STEPS = 16
-"""Steps of a block: a snapshot costs codes / 16 numbers a step, a window the sums over up to 31 steps before it."""
+"""Steps per block: a snapshot costs codes / 16 numbers per step, a window the sums over up to 31 steps before it."""
 
 PAD_STEPS = 32
-"""Lengths are padded to multiples of this, so that a trajectory's sums are added in the same order, and come out the
-same to the bit, whichever group it is traced in."""
+"""Lengths are padded to multiples of this, so that a trajectory's sums are added in the same order, and are bitwise
+equal, whichever group it is traced in."""
 
 
 @dataclass(frozen=True, eq=False)
 class Annotation:
-    """What turns steps into codes and attractions. Holds copies: nobody else moves or refits them."""
+    """Turns steps into codes and attractions. Holds its own copies, which nothing else moves or refits."""
 
     books: Books
     to_unit: Callable[[Tensor], Tensor] | None
-    """Actions in the environment's units -> [-1, 1], where the codebook lives; None for actions that are there."""
+    """Actions in the environment's units -> [-1, 1], the codebook's range; None if they are in that range already."""
     keeps_balances: bool = False
-    """Whether windows shall know all balances: snapshots of them are kept on the way."""
+    """Whether windows need all balances: snapshots of them are then stored."""
 
     def to(self, device: torch.device | str) -> "Annotation":
         return Annotation(copy.deepcopy(self.books).to(device), self.to_unit, self.keeps_balances)
@@ -52,7 +52,7 @@ class Annotation:
 
     @property
     def columns(self) -> dict[str, Column]:
-        """What is kept of every step."""
+        """The columns stored per step."""
         shape = self.books.code_shape
         found = {"codes": Column(shape, self.code_dtype), "attractions": Column(shape, torch.float32)}
         found["payoffs"] = Column((), torch.float32)
@@ -80,7 +80,7 @@ class Annotation:
         return found | self._trace(found, lengths)
 
     def _trace(self, found: dict[str, Tensor], lengths: Tensor) -> dict[str, Tensor]:
-        """Attractions of each step's own codes, and snapshots of all balances, of whole trajectories."""
+        """Attractions of each step's own codes, and snapshots of all balances, for whole trajectories."""
         payoffs = found["payoffs"]
         N, device, shape = len(payoffs), payoffs.device, self.books.code_shape
         traced = {"attractions": torch.zeros(N + 1, *shape, device=device)}  # the last row takes padding
@@ -113,7 +113,7 @@ class Annotation:
 
 
 def _check_unit(actions: Tensor) -> None:
-    """Refuse actions (N, dim) outside of [-1, 1], which a codebook would take for those at the border."""
+    """Refuse actions (N, dim) outside [-1, 1], which a codebook would clamp to the border."""
     dim = actions.shape[-1]
     try:
         check_actions(actions, ActionSpec("box", dim, (-1.0,) * dim, (1.0,) * dim), "accounts")
@@ -124,7 +124,7 @@ def _check_unit(actions: Tensor) -> None:
 
 
 def _groups(lengths: Tensor) -> Iterator[Tensor]:
-    """Indices of trajectories that are traced together: neighbours in length, within the bounds on memory."""
+    """Indices of trajectories to trace together: similar in length, within the memory bound."""
     order = lengths.argsort(descending=True, stable=True)
     begin = 0
     while begin < len(order):

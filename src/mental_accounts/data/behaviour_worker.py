@@ -1,7 +1,7 @@
-"""A worker that plays behaviour policies: `python behaviour_worker.py` reads one shard a line, and answers by lines.
+"""A worker that rolls out behaviour policies: `python behaviour_worker.py` reads one shard per line of its input.
 
-It runs as a process of its own, by its path, and imports NumPy, Gymnasium and safetensors only: no torch to wait for,
-and no need for the caller's script to guard its `__main__`, as multiprocessing would have it.
+It runs as a separate process, by its path, and imports only NumPy, Gymnasium and safetensors: no waiting for torch, and
+no need for the caller's script to guard its `__main__`, as with multiprocessing.
 """
 
 import json
@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.numpy import save_file
 
 REPORTED_STEPS = 500
-"""Steps between two reports of progress."""
+"""Steps between progress reports."""
 
 Array = NDArray[np.float32]
 
@@ -34,7 +34,7 @@ class Shard:
     log_std_range: tuple[float, float]
     steps: int
     entropy: tuple[int, ...]
-    """What the random numbers are made of."""
+    """Seed material of the random numbers."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ class Actor:
 
 
 def play(shard: Shard, report: Callable[[int], None]) -> dict[str, NDArray[Any]]:
-    """Play the shard's episodes, one environment after the other's end; `report` hears of steps as they are done.
+    """Play the shard's episodes one after another; `report` is called with the number of steps done.
 
-    One environment at a time: the policy takes a tenth of a step's time, so there is nothing to gain from batching it,
-    and every episode is kept, long or short.
+    One environment at a time: the policy takes a tenth of a step's time, so batching gains nothing, and every episode
+    is kept, long or short.
     """
-    import gymnasium  # not at the top: what only reads the table of tasks need not wait for it
+    import gymnasium  # here, so that reading the table of tasks does not have to wait for it
 
     rng = np.random.default_rng(shard.entropy)
     env = gymnasium.make(shard.env_id, disable_env_checker=True)
@@ -116,7 +116,7 @@ def play(shard: Shard, report: Callable[[int], None]) -> dict[str, NDArray[Any]]
 
 
 def request(shard: Shard, path: Path) -> str:
-    """A shard as the line that asks a worker for it; the worker writes the file `path`."""
+    """The request for a shard, as one line; the worker writes the file `path`."""
     return json.dumps({"path": str(path), "shard": asdict(shard)})
 
 
@@ -141,7 +141,7 @@ def serve(lines: TextIO, answers: TextIO) -> None:
 
 
 if __name__ == "__main__":
-    # What libraries print must not get between the answers.
+    # Output printed by libraries must not mix with the replies.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     serve(sys.stdin, answers)

@@ -1,4 +1,4 @@
-"""What data there are on this machine, read off the files' headers."""
+"""The data on this machine, read from the files' headers."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +12,7 @@ from mental_accounts.data.tensor_files import cache_folder, read_facts
 
 @dataclass(frozen=True)
 class Held:
-    """One data set that lies on this machine (or, `here` False, does not). Numbers are None where they are not known
-    without reading all of it.
-    """
+    """One data set, on this machine (`here`) or not. Numbers are None if only reading all of it would tell."""
 
     task: str
     path: Path | None
@@ -33,7 +31,7 @@ class Held:
 
 
 def held_data() -> list[Held]:
-    """Everything at hand, in the order of the table of tasks; imported data last."""
+    """All of them, in the order of the table of tasks; imported data last."""
     found = []
     for robot in ROBOTS:
         for kind in KINDS:

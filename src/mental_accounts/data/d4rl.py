@@ -27,9 +27,9 @@ def read_d4rl(
     action_spec: ActionSpec | None = None,
     info: Mapping[str, Any] | None = None,
 ) -> Trajectories:
-    """Read one file. A tail that neither ended nor ran out of time is kept, as truncated.
+    """Read one file. A trailing trajectory that neither terminated nor timed out is kept, as truncated.
 
-    Some old files have no `timeouts`: their trajectories end at `terminals`, and after `time_limit` steps where one is
+    Some old files have no `timeouts`: their trajectories end at `terminals`, and after `time_limit` steps if one is
     given.
     """
     path = Path(path)
@@ -41,7 +41,7 @@ def read_d4rl(
     if time_limit is not None and time_limit < 1:
         raise DataError(f"a time limit must be at least 1 step, got {time_limit}")
     if time_limit is not None and timeouts is not None:
-        raise DataError(f"{path} says by its key `timeouts` where trajectories end; leave the time limit out")
+        raise DataError(f"{path} has a key `timeouts` that says where trajectories end; leave the time limit out")
     lengths, terminated, truncated = split_trajectories(terminals, timeouts, time_limit)
     return Trajectories.from_steps(
         arrays["observations"],
@@ -57,16 +57,16 @@ def read_d4rl(
 
 
 def fetch_d4rl(name: str) -> Path:
-    """The file of a D4RL data set such as `hopper-medium-v2`, downloaded into the cache where it is not there yet."""
+    """The file of a D4RL data set such as `hopper-medium-v2`, downloaded into the cache if it is not there yet."""
     path = cached_d4rl(name)
     if not path.exists():
-        h5py_module()  # say that it is missing before the download, not after
+        h5py_module()  # if h5py is missing, fail before the download
         download(f"{URL}/{path.name}", path, check=lambda temporary: check_keys(temporary, REQUIRED, shown=path))
     return path
 
 
 def cached_d4rl(name: str) -> Path:
-    """Where the file of a D4RL data set lies once it is downloaded, under D4RL's own name for it."""
+    """The path of a D4RL data set once it is downloaded, under D4RL's own name."""
     stem, _, version = name.rpartition("-")
     return cache_folder() / "d4rl" / f"{stem.replace('-', '_')}-{version}.hdf5"
 

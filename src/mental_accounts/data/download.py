@@ -15,7 +15,7 @@ TIMEOUT_SECONDS = 30.0
 
 
 def download(url: str, path: Path, check: Callable[[Path], None]) -> None:
-    """Bring `url` to `path`. `check` looks at the file before it gets its name, and raises where it is not whole."""
+    """Download `url` to `path`. `check` runs before the file gets its final name, and raises if it is incomplete."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_SECONDS) as answer:  # the URLs are this package's own
             header = answer.headers.get("Content-Length")
@@ -27,18 +27,18 @@ def download(url: str, path: Path, check: Callable[[Path], None]) -> None:
                         f"{url} has {expected / 1e6:.0f} MB, but only {free / 1e6:.0f} MB are free in {path.parent}; "
                         "make room, or set MENTAL_ACCOUNTS_CACHE to a folder on another disk"
                     )
-                came = 0
+                received = 0
                 with temporary.open("wb") as file, progress_bar(f"downloading {path.name}", expected) as advance:
                     while chunk := answer.read(CHUNK_BYTES):
                         file.write(chunk)
-                        came += len(chunk)
+                        received += len(chunk)
                         advance(len(chunk))
-                if expected is not None and came != expected:
-                    raise OSError(f"{url} broke off after {came} of {expected} bytes; run the command again")
+                if expected is not None and received != expected:
+                    raise OSError(f"{url} broke off after {received} of {expected} bytes; run the command again")
                 check(temporary)
     except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
         reason = getattr(error, "reason", None) or error
         raise OSError(
-            f"{url} could not be downloaded ({reason}); where there is no network, bring the file here by other means "
+            f"{url} could not be downloaded ({reason}); without a network, copy the file here by other means "
             f"and run: mental-accounts data import FILE"
         ) from error

@@ -1,4 +1,4 @@
-"""Data of the tasks with a hidden context: someone who adapts plays them on this machine, by seed."""
+"""Data of the tasks with a hidden context: rolled out on this machine by an adaptive behaviour policy."""
 
 import contextlib
 import hashlib
@@ -19,13 +19,13 @@ from mental_accounts.errors import DataError
 from mental_accounts.spaces import action_spec_of
 
 DATA_VERSION = 3
-"""To be raised with every change of the environments or of who plays there: old files are then not taken for new."""
+"""Raise it with every change of the environments or of their behaviour policies: it invalidates cached files."""
 EPISODE_SEEDS = 1_000_003
 """Episode i of data seed s is played with seed s · this + i."""
 
 
 class Maker(Protocol):
-    """Who plays: a dataclass, whose fields and the seed say everything about an episode."""
+    """A behaviour policy: a dataclass whose fields, with the seed, determine an episode."""
 
     def play(self, env: gymnasium.Env[Any, Any], seed: int) -> Played:
         """One episode."""
@@ -37,11 +37,11 @@ MAKERS: dict[str, Maker] = {
     "drifting-bandit": Learner(),
     "broken-halfcheetah": Mechanic("halfcheetah"),
 }
-"""Who makes the data of which task."""
+"""The behaviour policy of each task."""
 
 
 def make_hidden(name: str, env_id: str, size: int, seed: int = 0) -> Trajectories:
-    """Whole episodes of the task's maker until there are `size` steps: from the cache, or played now."""
+    """Whole episodes of the task's behaviour policy, at least `size` steps: from the cache, or rolled out now."""
     if size < 1 or seed < 0:
         raise DataError(f"steps must be at least 1 and seed 0 or more, got {size} and {seed}")
     maker = MAKERS[name]
@@ -85,7 +85,7 @@ def make_hidden(name: str, env_id: str, size: int, seed: int = 0) -> Trajectorie
 
 
 def behaviour_digest(maker: Maker) -> str | None:
-    """Of the shipped policy that acts, where one does."""
+    """The digest of the shipped policy that the maker acts with, if any."""
     return recipe_of(maker.robot, "medium").digest if isinstance(maker, Mechanic) else None
 
 

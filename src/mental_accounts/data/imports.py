@@ -18,10 +18,10 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 def import_data(
     source: str, name: str | None = None, env_id: str | None = None, time_limit: int | None = None
 ) -> tuple[str, Trajectories]:
-    """Read `source`, a file or a Minari id, and keep it in the cache; the task's name, `imported/NAME`, and the data.
+    """Read `source`, a file or a Minari id, into the cache; returns the task's name, `imported/NAME`, and the data.
 
-    `name` is by default that of the file. `env_id` is the Gymnasium environment; it is guessed from names such as
-    `hopper_medium-v2.hdf5`. `time_limit` cuts trajectories of HDF5 files that have no `timeouts`.
+    `name` defaults to that of the file. `env_id` is the Gymnasium environment; it is guessed from names such as
+    `hopper_medium-v2.hdf5`. `time_limit` splits trajectories of HDF5 files that have no `timeouts`.
     """
     path = Path(source).expanduser()
     kind = path.suffix.lower()
@@ -40,7 +40,7 @@ def import_data(
 
 
 def read_source(source: str, time_limit: int | None = None) -> Trajectories:
-    """The trajectories of a file or a Minari id; `info["env_id"]` is their environment, as far as names tell."""
+    """The trajectories of a file or a Minari id; `info["env_id"]` is their environment, if the name reveals it."""
     path = Path(source).expanduser()
     kind = path.suffix.lower()
     if kind in HDF5:
@@ -59,13 +59,13 @@ def read_source(source: str, time_limit: int | None = None) -> Trajectories:
 
 
 def _check_environment(env_id: str) -> None:
-    """Refuse a name that Gymnasium does not know; `module:Env-v0` is one of a module that registers it."""
-    import gymnasium  # data themselves need no environments
+    """Refuse an id that Gymnasium does not know; for `module:Env-v0`, the module is imported to register it."""
+    import gymnasium  # the data alone need no environments
 
     module, colon, name = env_id.rpartition(":")
     try:
         if colon:
             importlib.import_module(module)
         gymnasium.spec(name)
-    except Exception as error:  # the module may be anybody's
+    except Exception as error:  # the user's module may raise anything
         raise DataError(f"there is no environment {env_id}: {error}") from error

@@ -1,4 +1,4 @@
-"""Data without a name in the table of tasks, from Python or a file: they travel in the folder of the run."""
+"""Data that no task names, from Python or a file: they are stored in the run folder."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import DataError
 
 UNNAMED = " (own)"
-"""How names end that mean nothing to another process: of data, and of environments."""
+"""Suffix of names that another process cannot resolve: of data, and of environments."""
 FILES = (*HDF5, *PICKLE, ".safetensors")
 
 
@@ -20,9 +20,9 @@ def read_file(path: Path) -> Trajectories:
 
 
 def load_own(name: str, path: Path | None, size: int | None = None, seed: int = 0) -> tuple[Task, Trajectories]:
-    """As `load_task`, of data that lie in the folder of a run."""
+    """As `load_task`, for data stored in a run folder."""
     if path is None or not path.exists():
-        raise DataError(f"the data {name} are missing: they lie in the folder of the run that they were given to")
+        raise DataError(f"the data {name} are missing: they are stored in the folder of the run they were given to")
     store = Trajectories.load(path)
     task = complete(Task(name, "imported", name, None), store)
     return task, store if size is None else part_of(store, size, seed)

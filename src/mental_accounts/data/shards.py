@@ -1,4 +1,4 @@
-"""Shards of rollouts, played by several processes at once; finished shards are files, and are not played again."""
+"""Shards of rollouts, played by several processes at once; finished shards are files, and are never played again."""
 
 import json
 import os
@@ -32,7 +32,7 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_
 def play_shards(
     shards: Sequence[Shard], folder: Path, workers: int | None, advance: Callable[[int], None]
 ) -> list[Arrays]:
-    """Play what is not in `folder` yet, `workers` at a time (None: one a core); the arrays of all, in order."""
+    """Play the shards missing from `folder`, `workers` at a time (None: one per core); the arrays of all, in order."""
     paths = [folder / f"shard-{i:05d}.safetensors" for i in range(len(shards))]
     found = [_read(path) for path in paths]
     missing = [i for i, arrays in enumerate(found) if arrays is None]
@@ -61,7 +61,7 @@ def play_shards(
             try:
                 for future in futures:
                     future.result()
-            except BaseException:  # Ctrl-C too: the shards under way are given up, the finished ones are kept
+            except BaseException:  # Ctrl-C too: unfinished shards are dropped, finished ones are kept
                 stop.set()
                 raise
     done = [arrays for arrays in found if arrays is not None]
@@ -71,12 +71,12 @@ def play_shards(
 
 
 class Worker:
-    """One process that plays shards; ended with the block that it is used in."""
+    """One process that plays shards; a context manager that ends it."""
 
     def __enter__(self) -> "Worker":
         self._errors = tempfile.TemporaryFile("w+")
         self._process = subprocess.Popen(
-            # -P: this folder has a minari.py, which must not hide Minari
+            # -P: this folder has a minari.py, which must not shadow Minari
             [sys.executable, "-P", behaviour_worker.__file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -92,7 +92,7 @@ class Worker:
         self._errors.close()
 
     def play(self, shard: Shard, path: Path, advance: Callable[[int], None]) -> None:
-        """Have one shard played; its file appears whole or not at all."""
+        """Play one shard; its file is written atomically."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
@@ -113,20 +113,20 @@ class Worker:
                     reported += steps
             except BrokenPipeError:
                 pass
-            raise DataError(f"a process that played {shard.env_id} died ({self._last_words()}); {_RESUME}")
+            raise DataError(f"a process that played {shard.env_id} died ({self._last_output()}); {_RESUME}")
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         code = self._process.wait()
         self._errors.seek(0)
         lines = self._errors.read().strip().splitlines()
         return f"exit code {code}" + (f": {lines[-1]}" if lines else "")
 
 
-_RESUME = "what was finished is kept, run the same command again to go on from there"
+_RESUME = "finished shards are kept; run the same command again to continue"
 
 
 def _read(path: Path) -> Arrays | None:
-    """A finished shard, or None where there is none, or none that is whole."""
+    """A finished shard, or None if it is missing or incomplete."""
     if not path.exists():
         return None
     try:

@@ -1,12 +1,12 @@
-"""The table of tasks: what a name stands for, and `load_task`, which brings its trajectories.
+"""The table of tasks: what each name means, and `load_task`, which returns its trajectories.
 
-Names look like this:
+Examples of names:
 
     hopper-medium                     built-in: rolled out on this machine, nothing to download
-    hidden-arm                        a task with a hidden context, played on this machine by someone who adapts
+    hidden-arm                        a task with a hidden context, rolled out here by an adaptive policy
     d4rl/hopper-medium-v2             D4RL's file, downloaded into the cache
-    minari/mujoco/hopper/medium-v0    Minari's, installed or downloaded; any other Minari id works too
-    imported/NAME                     what `mental-accounts data import` brought in
+    minari/mujoco/hopper/medium-v0    a Minari data set, local or downloaded; any other Minari id works too
+    imported/NAME                     data imported by `mental-accounts data import`
 """
 
 import difflib
@@ -33,7 +33,7 @@ Source = Literal["builtin", "hidden", "d4rl", "minari", "imported"]
 
 @dataclass(frozen=True)
 class Robot:
-    """What the tasks of one robot have in common: ODT's settings and D4RL's constants."""
+    """What the tasks of one robot share: ODT's settings and D4RL's constants."""
 
     name: str
     """As in `hopper-medium`."""
@@ -42,15 +42,15 @@ class Robot:
     action_dim: int
     """Dimensions of an action; each lies in [-1, 1]."""
     target_return: float
-    """The return that a policy is asked for when it is evaluated."""
+    """The target return in evaluation."""
     exploration_return: float
-    """The return that it is asked for when it collects new trajectories."""
+    """The target return while exploring."""
     random_return: float
     """D4RL's normalised score is 0 here ..."""
     expert_return: float
     """... and 100 here."""
     eval_context_length: int
-    """Steps that ODT sees while it acts."""
+    """Steps in ODT's context while acting."""
     timestep_embedding: bool
     """Whether ODT embeds the absolute timestep."""
 
@@ -96,34 +96,34 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class Task:
-    """A data set, the environment that it belongs to, and the paper's settings for it."""
+    """A data set, its environment, and the paper's settings for it."""
 
     name: str
-    """What `load_task` knows it by."""
+    """Its name in `load_task`."""
     source: Source
     """Where the trajectories come from."""
     dataset: str
-    """What the source calls it."""
+    """Its name at the source."""
     env_id: str | None
-    """The Gymnasium environment: version 4 for D4RL's data, 5 for built-in and Minari's. None where it is not known."""
+    """The Gymnasium environment: version 4 for D4RL's data, 5 for built-in and Minari's. None if unknown."""
     target_return: float | None = None
-    """The return that a policy is asked for in evaluation. None: `load_task` takes one from the data (asked.py)."""
+    """The target return in evaluation. None: `load_task` derives one from the data (asked.py)."""
     exploration_return: float | None = None
-    """The return that it is asked for when it explores; as above."""
+    """The target return while exploring; None: as above."""
     random_return: float | None = None
-    """The return of a random policy, where the normalised score is 0."""
+    """The return of a random policy: a normalised score of 0."""
     expert_return: float | None = None
-    """The return of an expert, where the normalised score is 100."""
+    """The return of an expert: a normalised score of 100."""
     context_length: int = 20
-    """K: steps that a policy sees in training."""
+    """K: steps in the context in training."""
     eval_context_length: int = 20
-    """Steps that it sees while it acts."""
+    """Steps in the context while acting."""
     timestep_embedding: bool = False
-    """Whether tokens carry an embedding of the absolute timestep. Small data are memorised by one."""
+    """Whether tokens carry an embedding of the absolute timestep. On small data it leads to memorisation."""
     return_scale: float | None = None
-    """What returns-to-go are multiplied by; None: one over the data's largest."""
+    """Returns-to-go are multiplied by this; None: 1 over the largest in the data."""
     size: int | None = None
-    """Steps that are made by default, for built-in data: as many as D4RL has."""
+    """Default number of steps of built-in data: as many as D4RL has."""
     published: Published | None = None
     """D4RL's statistics of the data set of that name."""
 
@@ -149,8 +149,8 @@ HIDDEN = [
         eval_context_length=5, timestep_embedding=False, return_scale=ROBOT_RETURN_SCALE, size=200_000,
     ),
 ]  # fmt: skip
-"""Tasks with a hidden context. A normalised score of 0 is random play, 100 the learner that made the data: mean returns
-of 2,000 episodes or more, 200 of the robot (random play of the bandit: its expectation; of the robot: as unbroken)."""
+"""Tasks with a hidden context. A normalised score of 0 is a random policy, 100 the behaviour policy: mean returns of at
+least 2,000 episodes, or 200 for the robot (random policy on the bandit: its expectation; on the robot: when intact)."""
 
 
 def _table() -> dict[str, Task]:
@@ -195,11 +195,11 @@ def _task(
 
 
 TASKS = _table()
-"""Every task with a name of its own. `minari/<id>` and `imported/<name>` are understood beside these."""
+"""Every task with a name of its own. `minari/<id>` and `imported/<name>` work too."""
 
 
 def find_task(name: str) -> Task:
-    """The task of that name; where there is none, an error that lists those with names like it."""
+    """The task of that name; an unknown name is an error with suggestions."""
     if name in TASKS:
         return TASKS[name]
     prefix, _, rest = name.partition("/")
@@ -215,11 +215,11 @@ def find_task(name: str) -> Task:
 def load_task(
     name: str, size: int | None = None, seed: int = 0, *, workers: int | None = None
 ) -> tuple[Task, Trajectories]:
-    """The task and its trajectories, made or downloaded first where they are not on this machine yet.
+    """The task and its trajectories, which are made or downloaded first if they are not on this machine yet.
 
     Built-in data are rolled out from `seed` until there are `size` steps (default: as many as D4RL has), by `workers`
-    processes (default: one a core). Of other data `size` takes whole trajectories, drawn by `seed`, until there are
-    that many steps (default: all).
+    processes (default: one per core). From other data, whole trajectories are drawn by `seed` until there are `size`
+    steps (default: all).
     """
     task = find_task(name)
     if size is not None and size < 1:
@@ -246,7 +246,7 @@ def load_task(
 
 
 def complete(task: Task, store: Trajectories) -> Task:
-    """Fill in what only the data know: the environment, and targets where no table has any."""
+    """Fill in what only the data determine: the environment, and target returns if none are published."""
     env_id = task.env_id or store.info.get("env_id")
     if task.target_return is not None:
         return replace(task, env_id=env_id)
@@ -268,17 +268,17 @@ def normalised_score(task: Task, returns: Tensor | float) -> Tensor:
 
 
 def imported_path(name: str) -> Path:
-    """Where an imported data set lies."""
+    """The path of an imported data set."""
     return cache_folder() / "imported" / f"{name}.safetensors"
 
 
 def imported_names() -> list[str]:
-    """The data sets that were imported on this machine."""
+    """The data sets imported on this machine."""
     return sorted(path.stem for path in (cache_folder() / "imported").glob("[!.]*.safetensors"))
 
 
 def known_names() -> list[str]:
-    """The table, what was imported, and what Minari has on this machine."""
+    """The names in the table, of imported data, and of local Minari data sets."""
     more: Iterable[str] = [f"imported/{name}" for name in imported_names()]
     local = [f"minari/{dataset}" for dataset in installed_minari()]
     return [*TASKS, *more, *(name for name in local if name not in TASKS)]

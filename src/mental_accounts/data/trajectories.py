@@ -1,6 +1,6 @@
-"""One store of trajectories: flat tensors, one row a step, on the CPU or wholly on a GPU.
+"""One store of trajectories: flat tensors, one row per step, on the CPU or entirely on a GPU.
 
-What it does, one call a line:
+What it does, one call per line:
 
     store = Trajectories.from_steps(observations, actions, rewards, lengths=..., terminated=..., truncated=...)
     store.annotate(codebook, rule, reward_transform)      # codes and attractions of every step
@@ -32,14 +32,14 @@ from mental_accounts.spaces import ActionScale
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Trajectory:
-    """One trajectory of T steps; the tensors are views into the store, good until it is changed."""
+    """One trajectory of T steps; the tensors are views into the store, valid until it changes."""
 
     observations: Tensor  # (T, obs)
     actions: Tensor  # (T, act), or (T,) int64 where actions are discrete
     rewards: Tensor  # (T,)
     timesteps: Tensor  # (T,) int32
     returns_to_go: Tensor  # (T,)
-    codes: Tensor | None  # (T,) or (T, groups); None before the store was annotated
+    codes: Tensor | None  # (T,) or (T, groups); None before the store is annotated
     attractions: Tensor | None  # (T,) or (T, groups)
     terminated: bool
     truncated: bool
@@ -58,9 +58,9 @@ class Trajectory:
 class Trajectories:
     """Whole trajectories, the oldest first.
 
-    `gamma` discounts the returns-to-go, which are taken in hindsight over each whole trajectory. `action_spec` is the
-    environment's action space, where it is known: actions outside of it are refused. `info` says where the data
-    came from; it is saved along.
+    `gamma` discounts the returns-to-go, which are computed in hindsight over each whole trajectory. `action_spec` is
+    the environment's action space, if known: actions outside it are refused. `info` describes the source of the data;
+    it is saved too.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class Trajectories:
         info: Mapping[str, Any] | None = None,
         where: str = "data",
     ) -> "Trajectories":
-        """Whole trajectories one after the other: (N, obs), (N, act) or (N,), (N,); one length and flags for each.
+        """Concatenated whole trajectories: (N, obs), (N, act) or (N,), (N,); one length and flags for each.
 
         `where` names the data in errors. `capacity` is in steps; by default there is room for these only, and the store
         grows when more are appended.
@@ -126,7 +126,7 @@ class Trajectories:
         store._extend(steps)
         return store
 
-    # What there is.
+    # Contents.
 
     def __len__(self) -> int:
         """The number of trajectories."""
@@ -144,7 +144,7 @@ class Trajectories:
 
     @property
     def steps(self) -> int:
-        """The number of steps in all."""
+        """The total number of steps."""
         return self.storage.count
 
     @property
@@ -153,7 +153,7 @@ class Trajectories:
 
     @property
     def nbytes(self) -> int:
-        """Memory of all columns, room for later steps included."""
+        """Memory of all columns, including room for later steps."""
         return self.storage.nbytes
 
     @property
@@ -177,7 +177,7 @@ class Trajectories:
 
     @property
     def timesteps(self) -> Tensor:
-        """(N,) int32, each step's place in its trajectory; a view."""
+        """(N,) int32, each step's index in its trajectory; a view."""
         return self.storage.rows("timesteps")
 
     @property
@@ -207,13 +207,13 @@ class Trajectories:
 
     @property
     def first_returns_to_go(self) -> Tensor:
-        """(trajectories,) float32, on the CPU: what was still to come at the first step; the return, where γ is 1."""
+        """(trajectories,) float32, on the CPU: the return-to-go at the first step; the return, if γ is 1."""
         begins = torch.tensor([begin - self._evicted for begin in self._begins], dtype=torch.int64)
         return self.returns_to_go[begins.to(self.device)].cpu()
 
     @property
     def terminated(self) -> Tensor:
-        """(trajectories,) bool, on the CPU: ended by the task itself."""
+        """(trajectories,) bool, on the CPU: ended in a terminal state."""
         return torch.tensor(self._terminated, dtype=torch.bool)
 
     @property
@@ -224,7 +224,7 @@ class Trajectories:
     def slice(self, i: int) -> Trajectory:
         """Trajectory i as views; negative numbers count from the newest."""
         if not -len(self) <= i < len(self):
-            raise IndexError(f"trajectory {i} was asked for, but there are {len(self)}")
+            raise IndexError(f"trajectory {i} was requested, but there are {len(self)}")
         begin = self._begins[i] - self._evicted
         end = begin + self._lengths[i]
         names = ["observations", "actions", "rewards", "timesteps", "returns_to_go"]
@@ -250,7 +250,7 @@ class Trajectories:
         self._refuse_empty("statistics")
         return statistics_of(self.steps, self.returns)
 
-    # What changes it.
+    # Changes.
 
     def append(
         self,
@@ -261,10 +261,10 @@ class Trajectories:
         terminated: bool,
         truncated: bool = False,
     ) -> None:
-        """One more trajectory: (T, obs), (T, act) or (T,), (T,). It is annotated as the others are.
+        """Append one trajectory: (T, obs), (T, act) or (T,), (T,). It is annotated like the others.
 
-        Where there is no room behind the newest, all move to the front; where there is none at all the store grows,
-        unless its addresses are pinned.
+        If there is no room after the newest, all trajectories move to the front; if there is none at all the store
+        grows, unless its addresses are pinned.
         """
         steps = checked_steps(
             observations,
@@ -278,16 +278,16 @@ class Trajectories:
         )
         expected = self.storage.schema()
         for name in ("observations", "actions"):
-            came = getattr(steps, name)
-            if tuple(came.shape[1:]) != expected[name].shape or came.dtype != expected[name].dtype:
+            given = getattr(steps, name)
+            if tuple(given.shape[1:]) != expected[name].shape or given.dtype != expected[name].dtype:
                 raise DataError(
                     f"appended trajectory: {name} must be {expected[name].dtype} (T, *{expected[name].shape}) like the "
-                    f"store's, got {came.dtype} {tuple(came.shape)}"
+                    f"store's, got {given.dtype} {tuple(given.shape)}"
                 )
         self._extend(steps)
 
     def evict(self, n: int = 1) -> None:
-        """Forget the n oldest trajectories."""
+        """Remove the n oldest trajectories."""
         if not 0 <= n <= len(self):
             raise DataError(f"cannot evict {n} of {len(self)} trajectories")
         dropped = sum(self._lengths[:n])
@@ -297,13 +297,13 @@ class Trajectories:
             del table[:n]
 
     def reserve(self, capacity: int) -> None:
-        """Room for so many steps in all; moves to new memory where there is less."""
+        """Make room for `capacity` steps in total; moves to new memory if there is less."""
         self.storage.reserve(capacity)
 
     def pin_addresses(self) -> None:
-        """Promise that no tensor moves from here on, for a CUDA graph that reads them: a full store is then an error.
+        """Guarantee that no tensor moves from now on, for a CUDA graph that reads them: a full store is then an error.
 
-        (Eager samplers look the tensors up at every call and need no such promise.)
+        (Eager samplers look the tensors up at every call and need no such guarantee.)
         """
         self.storage.pinned = True
 
@@ -314,17 +314,17 @@ class Trajectories:
         reward_transform: RewardTransform | None = None,
         to_unit: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
-        """Route and trace every trajectory, these and all that are appended later.
+        """Route and trace every trajectory, including all that are appended later.
 
-        `reward_transform` makes payoffs of rewards (None: raw). `to_unit` brings actions into [-1, 1]; by default the
-        store's action space does, where it is known. Annotating again overwrites in place.
+        `reward_transform` turns rewards into payoffs (None: raw). `to_unit` maps actions to [-1, 1]; by default the
+        store's action space does, if known. Annotating again overwrites in place.
         """
         self.annotate_by(Books(codebook, rule, reward_transform), to_unit)
 
     def annotate_by(
         self, books: Books, to_unit: Callable[[Tensor], Tensor] | None = None, *, balances: bool = False
     ) -> None:
-        """As `annotate`, by any books; with `balances` windows know all balances before each of their steps."""
+        """As `annotate`, with any books; with `balances`, windows have all balances before each of their steps."""
         if to_unit is None and self.action_spec is not None:
             to_unit = ActionScale(self.action_spec).to(self.device).to_unit
         annotation = Annotation(books, to_unit, balances).to(self.device)
@@ -350,7 +350,7 @@ class Trajectories:
         return self._twin(storage, chosen)
 
     def to(self, device: torch.device | str) -> "Trajectories":
-        """The store itself where it is on that device, else a copy there; says so first where memory is too small."""
+        """The store itself if it is on that device, else a copy there; raises first if memory is too small."""
         target = torch.empty(0, device=device).device
         if target == self.device or (target.type == self.device.type == "cpu"):
             return self
@@ -359,7 +359,7 @@ class Trajectories:
     # Files.
 
     def save(self, path: Path | str) -> None:
-        """Write one safetensors file; it appears whole or not at all. Codes and attractions are not part of it."""
+        """Write one safetensors file, atomically. Codes and attractions are not saved."""
         self._refuse_empty("save")
         tensors = {"observations": self.observations, "actions": self.actions, "rewards": self.rewards}
         tensors |= {"lengths": self.lengths, "terminated": self.terminated, "truncated": self.truncated}
@@ -369,12 +369,12 @@ class Trajectories:
 
     @classmethod
     def load(cls, path: Path | str, device: torch.device | str = "cpu", gamma: float | None = None) -> "Trajectories":
-        """Read what `save` wrote; refuses files that are cut short, changed, or something else.
+        """Read a file written by `save`; refuses files that are truncated, modified, or something else.
 
-        `gamma` replaces the one that was saved.
+        `gamma` replaces the saved one.
         """
         path = Path(path)
-        if path.exists():  # in memory a row has timesteps, remaining and returns-to-go beside what the file has
+        if path.exists():  # in memory a row also has timesteps, remaining and returns-to-go
             check_memory(path.stat().st_size, device)
         tensors, facts = read_tensors(path, required=_SAVED)
         saved, spec = facts.get("gamma", 1.0), facts.get("action_spec")
@@ -396,7 +396,7 @@ class Trajectories:
             where=str(path),
         )
 
-    # Inside.
+    # Internals.
 
     def _extend(self, steps: Steps) -> None:
         lengths, rewards = steps.lengths, steps.rewards.double()
@@ -412,8 +412,8 @@ class Trajectories:
             "returns_to_go": returns_to_go(rewards, remaining, self.gamma),
         }
         if self.annotation is not None:
-            seen, acted, paid = (value.to(self.device) for value in (steps.observations, steps.actions, steps.rewards))
-            rows |= self.annotation.annotate(seen, acted, paid, lengths)
+            observations, actions = steps.observations.to(self.device), steps.actions.to(self.device)
+            rows |= self.annotation.annotate(observations, actions, steps.rewards.to(self.device), lengths)
         before = self._evicted + self.storage.count
         self.storage.extend(rows, len(steps))
         self._begins += (begins + before).tolist()
@@ -423,7 +423,7 @@ class Trajectories:
         self._truncated += steps.truncated.tolist()
 
     def _twin(self, storage: StepStorage, chosen: "list[int] | range") -> "Trajectories":
-        """The chosen trajectories, whose steps lie in this storage one after the other."""
+        """The chosen trajectories, whose steps are contiguous in this storage."""
         twin = object.__new__(Trajectories)
         twin.gamma, twin.action_spec, twin.info = self.gamma, self.action_spec, dict(self.info)
         twin.annotation = None if self.annotation is None else self.annotation.to(storage.device)
@@ -444,7 +444,7 @@ _SAVED = ("observations", "actions", "rewards", "lengths", "terminated", "trunca
 
 
 def _columns(obs_dim: int, action_dim: int | None) -> dict[str, Column]:
-    """What a step is made of. `remaining` counts the steps to the trajectory's end, the step itself included."""
+    """The columns of a step. `remaining` counts the steps to the trajectory's end, including the step itself."""
     return {
         "observations": Column((obs_dim,), torch.float32),
         "actions": Column((), torch.int64) if action_dim is None else Column((action_dim,), torch.float32),

@@ -1,4 +1,4 @@
-"""Windows of trajectories for training, sampled where the store lies: no loader workers, no synchronisation.
+"""Windows of trajectories for training, sampled on the store's device: no loader workers, no synchronisation.
 
 The distribution is ODT's: a trajectory with probability proportional to its length, a uniform first step, up to K steps
 forward, padded on the left. That is the same as a uniform first step among all steps of the store.
@@ -21,12 +21,12 @@ from mental_accounts.policy.window import Window
 class WindowSampler:
     """Draws windows from a store: `sampler()` -> `Window`.
 
-    `account_scope` says where accounts begin: with the whole trajectory (its stored attractions are read), or anew with
-    every window (codes and rewards of the window are traced). `previous_rewards` asks for the reward before each step
-    too. `generator` lies on the store's device.
+    `account_scope` says where accounts begin: with the trajectory (its stored attractions are read), or with the window
+    (its codes and rewards are traced). `previous_rewards` adds the reward before each step. `generator` is on the
+    store's device.
 
     A call can be captured in a CUDA graph: register the generator with the graph and pin the store's addresses;
-    replays then draw from whatever the store holds at that time (changes to it are kernels on the current stream).
+    replays then draw from the current contents of the store (changes to it are kernels on the current stream).
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class WindowSampler:
             raise DataError(f"account_scope must be one of {list(get_args(AccountScope))}, got {account_scope!r}")
         if generator.device.type != store.device.type:
             raise DataError(
-                f"the generator must lie where the store does, {store.device}, got one on {generator.device}; "
+                f"the generator must be on the store's device, {store.device}, got one on {generator.device}; "
                 f"make it with torch.Generator('{store.device}')"
             )
         if not len(store):
@@ -53,15 +53,15 @@ class WindowSampler:
         self.store, self.batch_size, self.context_length = store, batch_size, context_length
         self.generator, self.account_scope = generator, account_scope
         self.previous_rewards = previous_rewards
-        self._back = torch.arange(-context_length, 0, device=store.device)  # places counted from the window's end
+        self._back = torch.arange(-context_length, 0, device=store.device)  # offsets from the window's end
         self.uncompile()
 
     def compile(self) -> None:
-        """Fuse the kernels that read windows, from the next batch on, which may raise."""
+        """Fuse the kernels that read windows, starting with the next batch, which may raise."""
         self._read: Callable[[Tensor], Window] = torch.compile(self._read_drawn, dynamic=False)
 
     def uncompile(self) -> None:
-        """Back to kernels as they are."""
+        """Return to unfused kernels."""
         self._read = self._read_drawn
 
     def __call__(self) -> Window:
@@ -130,7 +130,7 @@ class WindowSampler:
         else:
             block = began // SNAPSHOT_STEPS
             whole = (block + 1) * SNAPSHOT_STEPS <= began + columns["remaining"].index_select(0, first)
-            block = block - (~whole).long()  # the last block of a trajectory may be too short for a snapshot
+            block = block - (~whole).long()  # a trajectory's last block may be too short for a snapshot
             since = began - block.clamp(min=0) * SNAPSHOT_STEPS  # (B,) steps between the snapshot and the window
             place = torch.arange(SNAPSHOT_STEPS, device=first.device)
             rows = torch.where((block >= 0).unsqueeze(-1), (first - since).unsqueeze(-1) + place, blank)

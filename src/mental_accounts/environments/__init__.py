@@ -1,4 +1,4 @@
-"""Tasks with a hidden context: what pays is not in the observation, and the evidence for it outlives a short context.
+"""Tasks with a hidden context, which has to be inferred from rewards over more steps than a short context holds.
 
 Importing this registers them with Gymnasium: `gymnasium.make("HiddenArm-v0")`, or without an import
 `gymnasium.make("mental_accounts.environments:HiddenArm-v0")`.
@@ -16,7 +16,7 @@ HERE = "mental_accounts.environments"
 
 
 def register() -> None:
-    """Enter the environments in Gymnasium's registry; twice does no harm."""
+    """Register the environments with Gymnasium; calling it twice is harmless."""
     for name, entry, steps in (
         ("HiddenArm-v0", "hidden_arm:HiddenArm", 200),
         ("DriftingBandit-v0", "bandit:DriftingBandit", 200),

@@ -1,6 +1,6 @@
-"""DriftingBandit-v0: discrete actions whose mean payoffs drift; the observation tells nothing of them.
+"""DriftingBandit-v0: discrete actions whose mean rewards drift; the observation does not reveal them.
 
-The canonical rule applies as it was published: payoffs of actions not taken are known (`info["foregone"]`).
+The canonical rule applies as published: the payoffs of the actions not taken are known (`info["foregone"]`).
 """
 
 from typing import Any
@@ -19,8 +19,8 @@ class DriftingBandit(gymnasium.Env[Array, np.int64]):
 
     q_j(t+1) = √(1 - drift) q_j(t) + √drift · N(0, 1): at all times q_j is N(0, 1) over episodes. Observations (2,):
     whether this step's arm will be replaced by a random one, and the time. That happens at evenly spaced steps
-    (`hijack`), and `info["action_taken"]` tells. `info["foregone"]` are the payoffs of all arms at the step, and
-    `info["means"]` the q_j, for oracles.
+    (`hijack`); `info["action_taken"]` is the arm pulled. `info["foregone"]` has the payoffs of all arms at the step,
+    and `info["means"]` the q_j, for oracles.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own convention)
@@ -52,7 +52,7 @@ class DriftingBandit(gymnasium.Env[Array, np.int64]):
         return self._observation(), {"means": self.means.copy()}
 
     def step(self, action: np.int64 | int) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """Pull an arm, perhaps another one than asked for; then all means drift."""
+        """Pull the arm, or a random one if this step is hijacked; then all means drift."""
         if not self.action_space.contains(np.int64(action)):
             raise ValueError(f"the action must be an arm from 0 to {self.arms - 1}, got {action}")
         taken = int(action)

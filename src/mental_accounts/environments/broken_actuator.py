@@ -1,4 +1,4 @@
-"""A wrapper that breaks or reverses an actuator at a hidden time: the observation does not say which, nor when."""
+"""A wrapper that breaks or reverses an actuator at a random time: the observation reveals neither which nor when."""
 
 from typing import Any, Literal
 
@@ -14,8 +14,8 @@ class BrokenActuator(gymnasium.Wrapper[Array, Array, Array, Array]):
     """One actuator, drawn at random, stops working (`dead`) or works the wrong way (`reversed`) at a random time.
 
     The time is uniform in the first `latest` steps of an episode; with probability `spared` nothing breaks at all.
-    Everything random follows the environment's own seed. `info["broken"]` is the actuator that will not do
-    at the next step as it is told, or -1, for oracles.
+    Everything random follows from the environment's seed. `info["broken"]` is the actuator that is broken at the next
+    step, or -1; it is meant for oracles.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class BrokenActuator(gymnasium.Wrapper[Array, Array, Array, Array]):
         self.size = int(env.action_space.shape[0])
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
-        """Begin an episode: which actuator will break, and when, is drawn now."""
+        """Begin an episode: draw which actuator will break, and when."""
         observation, info = self.env.reset(seed=seed, options=options)
         random = self.env.unwrapped.np_random
         self.t = 0
@@ -41,7 +41,7 @@ class BrokenActuator(gymnasium.Wrapper[Array, Array, Array, Array]):
         return observation, info | {"broken": self._broken()}
 
     def step(self, action: Array) -> tuple[Array, Any, bool, bool, dict[str, Any]]:
-        """The action, with its broken part dead or reversed."""
+        """Take the action with its broken component dead or reversed."""
         if self._broken() >= 0:
             action = np.array(action)
             action[self.which] *= 0.0 if self.fault == "dead" else -1.0

@@ -1,8 +1,8 @@
-"""HiddenArm-v0: one of 3^dim cells of the action space pays, it is not said which, and now and then it jumps.
+"""HiddenArm-v0: one of 3^dim cells of the action space pays; which one is hidden, and it jumps now and then.
 
-The observation tells nothing of it. Evidence comes from the rewards of actions, half of which are not the agent's own:
-at evenly spaced steps its action is replaced by a random one, which it is told of (`info["action_taken"]`). So what
-pays can only be known from what paid, over more steps than a short context holds.
+Observations do not reveal it. The only evidence is the rewards of past actions, half of which are not the agent's own:
+at evenly spaced steps its action is replaced by a random one, reported in `info["action_taken"]`. So the paying cell
+has to be inferred from rewards, over more steps than a short context holds.
 """
 
 from typing import Any
@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float32]
 WIDTH = 0.35
-"""How far from the paying cell's centre an action still pays: a Gaussian's standard deviation."""
+"""Standard deviation of the Gaussian reward around the centre of the paying cell."""
 COST = 0.105
-"""Of every step: random actions lose."""
+"""Cost per step: random actions lose on average."""
 
 
 class HiddenArm(gymnasium.Env[Array, Array]):
     """Actions in [-1, 1]^dim; observations (2,): whether this step's action will be replaced, and the time.
 
     reward = exp(-|a - c|² / (2 · 0.35²)) - 0.105 + noise · N(0, 1), where a is the action taken and c the centre of the
-    paying cell, a point of {-0.75, 0, 0.75}^dim: the middles of the cells of a grid with three points a dimension.
-    `hijack` is the share of steps at which the action is replaced (0.5: every second one), `jump` the chance per step
-    that another cell pays from the next step on. Episodes end after 200 steps (truncated). The paying cell
-    is `info["cell"]`, for oracles and probes; a policy must not read it.
+    paying cell, a point of {-0.75, 0, 0.75}^dim: the middles of the cells of a grid with three points per dimension.
+    `hijack` is the share of steps at which the action is replaced (0.5: every second one), `jump` the probability per
+    step that another cell pays from the next step on. Episodes end after 200 steps (truncated). The paying cell is
+    `info["cell"]`, for oracles and probes; a policy must not read it.
     """
 
     metadata = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own convention)
@@ -57,7 +57,7 @@ class HiddenArm(gymnasium.Env[Array, Array]):
         return self._observation(), {"cell": self.cell}
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
-        """One step: perhaps another action than the agent's, its pay, perhaps another paying cell."""
+        """Take the action, or a random one if this step is hijacked; then the paying cell may jump."""
         taken = np.clip(np.asarray(action, np.float32), -1.0, 1.0)
         if is_hijacked(self.t, self.hijack):
             taken = self.np_random.uniform(-1.0, 1.0, self.dim).astype(np.float32)
@@ -82,11 +82,11 @@ def centre(cell: int, dim: int) -> Array:
 
 
 def cell_of(action: Array) -> int:
-    """The cell that an action lies in: that of the nearest point of {-1, 0, 1}^dim, as a grid codebook has it."""
+    """The cell of an action: that of the nearest point of {-1, 0, 1}^dim, as in a grid codebook."""
     digits = np.clip(np.rint(action), -1, 1).astype(int) + 1
     return int((digits * 3 ** np.arange(len(digits))).sum())
 
 
 def pay(action: Array, target: Array) -> float:
-    """What an action is worth, without noise."""
+    """The reward of an action, without noise."""
     return float(np.exp(-np.square(action - target).sum() / (2 * WIDTH**2))) - COST

@@ -1,7 +1,7 @@
-"""Who plays the tasks with a hidden context: an EWA learner (it makes the built-in data), chance, and an oracle.
+"""Players of the tasks with a hidden context: an EWA learner (the behaviour policy), a random policy, and an oracle.
 
-The learner is the account holder of the paper without a transformer: it keeps one attraction per kind of action, posts
-every reward under the action that was taken, and draws its next action by the softmax of its attractions.
+The learner is the paper's account holder without a transformer: it keeps one attraction per kind of action, posts every
+reward under the action taken, and samples its next action from the softmax of its attractions.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +16,7 @@ from mental_accounts.environments.hidden_arm import cell_of, centre
 
 Array = NDArray[Any]
 Choice = Callable[[Array, dict[str, Any], np.random.Generator], Any]
-"""Attractions, the last info, chance -> an action of the environment: a vector, or a number."""
+"""Attractions, the last info, a random generator -> an action of the environment: a vector, or a number."""
 
 
 @dataclass(frozen=True)
@@ -24,9 +24,9 @@ class Played:
     """One episode of T steps."""
 
     observations: Array  # (T, obs)
-    actions: Array  # (T, dim) or (T,): the actions that were taken
+    actions: Array  # (T, dim) or (T,): the actions taken
     rewards: Array  # (T,)
-    contexts: Array  # (T,): what was hidden when the action was chosen: the paying cell, the best arm, the broken part
+    contexts: Array  # (T,): the hidden context when the action was chosen: paying cell, best arm, broken part
     terminated: bool = False
 
     @classmethod
@@ -38,18 +38,18 @@ class Played:
 
 @dataclass(frozen=True)
 class Learner:
-    """How the learner remembers and chooses."""
+    """An EWA learner: its memory and its choice rule."""
 
     forgetting: float = 0.05
-    """φ: the share of every attraction that is lost at each step."""
+    """φ: the share of every attraction forgotten at each step."""
     precision: float = 20.0
-    """Of the softmax: attractions are multiplied by it."""
+    """Inverse temperature of the softmax over attractions."""
     spread: float = 0.2
-    """Standard deviation of a continuous action about the centre of its kind; kept off the border of the box, where
-    many equal actions would have no density."""
+    """Standard deviation of a continuous action around the centre of its kind; actions are kept off the bounds of the
+    box, where many equal actions would have no density."""
 
     def play(self, env: gymnasium.Env[Any, Any], seed: int) -> Played:
-        """One episode, all of it by seed."""
+        """One episode, determined by the seed."""
         kinds = _centres(env)
         precision, spread = self.precision, self.spread
 
@@ -71,12 +71,12 @@ def play_randomly(env: gymnasium.Env[Any, Any], seed: int) -> Played:
 
 
 def own_chance(seed: int) -> np.random.Generator:
-    """A player's random numbers. Those of the seed itself are the environment's: who drew them too would know it."""
+    """A player's own random numbers: those of the seed itself drive the environment, and would reveal its context."""
     return np.random.default_rng([seed, 1])
 
 
 def play_knowingly(env: gymnasium.Env[Any, Any], seed: int) -> Played:
-    """An episode of someone who knows what pays."""
+    """An episode of an oracle that knows the hidden context."""
     kinds = _centres(env)
 
     def choose(attractions: Array, info: dict[str, Any], rng: np.random.Generator) -> Any:
@@ -92,17 +92,17 @@ def _play(env: gymnasium.Env[Any, Any], seed: int, choose: Choice, forgetting: f
     attractions = np.zeros(env.action_space.n if kinds is None else len(kinds))  # type: ignore[attr-defined]
     observation, info = env.reset(seed=seed)
     steps: list[tuple[Array, Array, float, int]] = []
-    over = False
-    while not over:
+    done = False
+    while not done:
         context = _context(info)
         action = choose(attractions, info, rng)
-        seen, reward, terminated, truncated, info = env.step(action)
+        next_observation, reward, terminated, truncated, info = env.step(action)
         taken = info["action_taken"]
         kind = int(taken) if kinds is None else cell_of(taken)
         attractions *= 1 - forgetting
         attractions[kind] += float(reward)
         steps.append((observation, taken, float(reward), context))
-        observation, over = seen, terminated or truncated
+        observation, done = next_observation, terminated or truncated
     return Played.of(steps)
 
 
@@ -111,7 +111,7 @@ def _context(info: dict[str, Any]) -> int:
 
 
 def _centres(env: gymnasium.Env[Any, Any]) -> Array | None:
-    """The centres of all kinds of action, (kinds, dim); None where actions are discrete."""
+    """The centres of all kinds of action, (kinds, dim); None if actions are discrete."""
     space = env.action_space
     if isinstance(space, gymnasium.spaces.Discrete):
         return None

@@ -1,1 +1,1 @@
-"""Policies that leave: to the Hub with a card, as torch.export or ONNX programs."""
+"""Exporting policies: to the Hub with a model card, or as torch.export and ONNX programs."""

@@ -1,9 +1,9 @@
-"""The acting step as a pure function of tensors: what `policy.act` and `context.record` do, without a Context.
+"""The acting step as a pure function of tensors: `policy.act` and `context.record`, without a Context.
 
     action, *new_state = step(observation, reward, ended, target_return, *state)
 
-`reward` and `ended` answer the previous action. At the first step of an episode `ended` is True: accounts, window and
-return-to-go then begin anew, whatever the state holds. So the first state may be all zeros.
+`reward` and `ended` are the result of the previous action. At the first step of an episode `ended` is True: accounts,
+window and return-to-go are then reset, whatever the state holds. So the first state may be all zeros.
 """
 
 import copy
@@ -14,7 +14,7 @@ from mental_accounts.policy import Context, DecisionTransformer
 
 INPUTS = ("observation", "reward", "ended", "target_return")
 LEDGER = "ledger_"
-"""Before the names of what a ledger holds."""
+"""Prefix of the names of a ledger's tensors."""
 
 
 class ActingStep(nn.Module):
@@ -27,7 +27,7 @@ class ActingStep(nn.Module):
         self.state_names = tuple(self.first_state())
 
     def first_state(self) -> dict[str, Tensor]:
-        """The state to begin with, by name: what a context remembers, but for what this policy never reads."""
+        """The initial state, by name: the tensors of a context, except those this policy never reads."""
         config, accounts = self.policy.config, self.policy.config.accounts
         names = ["observations", "actions", "returns_to_go", "timesteps", "mask", "return_now", "timestep_now"]
         if config.reads_rewards:
@@ -52,7 +52,7 @@ class ActingStep(nn.Module):
         return (action, *(self._part(context, name) for name in self.state_names))
 
     def _context(self, target_return: Tensor, state: dict[str, Tensor]) -> Context:
-        """A context in the middle of things: its last action is about to be answered."""
+        """A context in the middle of an episode: waiting for the result of its last action."""
         context = copy.copy(self._template)
         context.target = target_return
         for name, value in vars(self._template).items():

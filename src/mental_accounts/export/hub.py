@@ -32,11 +32,11 @@ class HubPolicy(
     """A policy that can be pushed to the Hub and read from it; otherwise a DecisionTransformer like any other."""
 
     run: dict[str, Any] | None = None
-    """What the run that trained it left behind: config, task, summary and the last lines of its metrics."""
+    """Facts about the run that trained it: config, task, summary and the last lines of its metrics."""
 
     @classmethod
     def from_run(cls, folder: str | Path, device: torch.device | str = "cpu") -> Self:
-        """The policy of a run folder, and what its card will say of the run."""
+        """The policy of a run folder, with the facts about the run for its card."""
         path = Path(folder)
         if not (path / "policy").is_dir():
             raise FileNotFoundError(f"{path} holds no run with a policy: {path / 'policy'} is missing")
@@ -45,12 +45,12 @@ class HubPolicy(
         return policy
 
     def push_to_hub(self, repo_id: str, **kwargs: Any) -> str:
-        """As the mixin's, which has all the options; the card says where it is."""
+        """As the mixin's method, which documents the options; the card names the repository."""
         card = {"repo_id": repo_id, **(kwargs.pop("model_card_kwargs", None) or {})}
         return super().push_to_hub(repo_id, model_card_kwargs=card, **kwargs)
 
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
-        """The card: what the policy is, how it was trained, how it did."""
+        """The card: what the policy is, how it was trained, and how well it performed."""
         return ModelCard(card_text(self.config, self.run, **kwargs))
 
     def _save_pretrained(self, save_directory: Path) -> None:

@@ -1,7 +1,7 @@
-"""A policy's acting step as a program: torch.export (policy.pt2) or ONNX (policy.onnx), described by a .json beside it.
+"""A policy's acting step as a program: torch.export (policy.pt2) or ONNX (policy.onnx), with a .json that describes it.
 
-Windows and ledger are inputs and outputs, so the program keeps nothing and needs neither this package nor Python. What
-was written is read back and compared with `policy.act` before anybody trusts it.
+Windows and ledger are inputs and outputs, so the program is stateless and needs neither this package nor Python. The
+written file is read back and compared with `policy.act` before it is put in place.
 """
 
 import contextlib
@@ -55,9 +55,9 @@ def export_policy(
     num_envs: int = 1,
     about: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Write the program and its .json into `folder`, and check it; gives what the .json says.
+    """Write the program and its .json into `folder`, and check it; returns the contents of the .json.
 
-    `about` is added to that (environment, the return to ask for).
+    `about` is added to these (environment, target return).
     """
     if format not in get_args(ExportFormat):
         raise UsageError(f"format must be one of {list(get_args(ExportFormat))}, got {format!r}")
@@ -67,7 +67,7 @@ def export_policy(
             check_library(library, "exporting to ONNX")
     if policy.device.type != "cpu":
         raise UsageError(f"the policy must be on the CPU to be exported, it is on {policy.device}")
-    # A learned β would have attention traced with one kernel and converted with another.
+    # With a learned β, attention would be traced with one kernel and converted with another.
     step = ActingStep(copy.deepcopy(policy).requires_grad_(False), num_envs)
     path = Path(folder) / FILES[format]
     with whole_file(path) as temporary:
@@ -90,7 +90,7 @@ def export_policy(
 def largest_difference(policy: DecisionTransformer, num_envs: int, program: Program, seed: int = 0) -> float:
     """How far a program's actions are from `policy.act`, over episodes of random observations and rewards.
 
-    In halves of an action's range where that is above 1: float32 is as exact as the numbers are large.
+    Relative to half the action range where that exceeds 1, since float32 errors grow with the numbers.
     """
     rng = np.random.default_rng(seed)
     step = ActingStep(policy, num_envs)
@@ -161,7 +161,7 @@ def _read(path: Path, format: ExportFormat, step: ActingStep) -> Program:
 
 
 def _describe(step: ActingStep, format: ExportFormat, file: str, num_envs: int) -> dict[str, Any]:
-    """What a reader needs who has neither this package nor Python."""
+    """Everything needed to run the program without this package or Python."""
     config, state = step.policy.config, step.first_state()
     shapes = {"observation": [num_envs, config.state_dim], "reward": [num_envs], "ended": [num_envs]}
     dtypes = {"ended": "bool"}
@@ -193,26 +193,26 @@ def _describe(step: ActingStep, format: ExportFormat, file: str, num_envs: int) 
             "low": list(config.action.low),
             "high": list(config.action.high),
         },
-        "use": "action, *state = program(observation, reward, ended, target_return, *state). reward and ended answer "
-        "the previous action; ended is true at the first step of every episode. The outputs come in the order "
-        "of the state.",
+        "use": "action, *state = program(observation, reward, ended, target_return, *state). reward and ended are "
+        "the result of the previous action; ended is true at the first step of every episode. The outputs are in the "
+        "order of the state.",
         "how_to_run_onnx": HOW_TO_RUN.splitlines(),
     }
 
 
 def _cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """torch.cummax in operations that ONNX has: values and places."""
+    """torch.cummax in operations that ONNX supports: values and indices."""
     along = x.movedim(dim, -1)  # (..., n)
     n = along.shape[-1]
-    seen = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
+    so_far = torch.ones(n, n, dtype=torch.bool, device=x.device).tril()
     lowest = torch.finfo(x.dtype).min if x.is_floating_point() else torch.iinfo(x.dtype).min
-    values, places = torch.where(seen, along.unsqueeze(-2), lowest).max(dim=-1)
+    values, places = torch.where(so_far, along.unsqueeze(-2), lowest).max(dim=-1)
     return values.movedim(-1, dim), places.movedim(-1, dim)
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """The exporter tells of libraries that nobody asked for, and warns of its own inner workings."""
+    """Silence the exporter, which reports unrelated libraries and warns about its own internals."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)

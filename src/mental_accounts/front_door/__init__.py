@@ -1,1 +1,1 @@
-"""What Python users and the command line call: train, resume, evaluate, compare. Rooms below do the work."""
+"""What Python users and the command line call: train, resume, evaluate, compare. Other packages do the work."""

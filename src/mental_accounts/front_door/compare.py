@@ -36,29 +36,29 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """What came of a comparison."""
+    """The result of a comparison."""
 
     folder: Path
     """Runs, report and figures."""
     headlines: tuple[str, ...]
-    """One sentence for each task and method: whether it helps, hurts, or cannot be told."""
+    """One sentence for each task and method: it helps, it hurts, or we cannot tell."""
     report: Path
-    """report.html; report.md and report.json lie next to it."""
+    """report.html; report.md and report.json are next to it."""
     evidence: Evidence
     """The runs that were compared."""
     problems: Mapping[str, str]
-    """Runs that failed, and why; they are left out."""
+    """Failed runs, with the reason; they are left out."""
     warnings: tuple[RunWarning, ...]
-    """What runs warned of."""
+    """Warnings of the runs."""
 
     @cached_property
     def analysis(self) -> Analysis:
-        """All numbers: scores by task and method, differences to the baseline with intervals."""
+        """All numbers: scores by task and method, differences from the baseline with intervals."""
         return analyse(self.evidence)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One row for each task and method: the last return, and the difference to the baseline, with 95% intervals."""
+        """One row per task and method: the last return, and the difference from the baseline, with 95% intervals."""
         found = []
         for part in self.analysis.tasks:
             against = {comparison.method: comparison for comparison in part.comparisons}
@@ -101,15 +101,15 @@ def compare(
 
     Args:
         tasks: one or several, by the names of `mental-accounts data list`.
-        methods: the baseline, then what is compared with it; `ewa-vq-odt:beta=0.1` changes fields of one of them.
+        methods: the baseline, then the methods to compare with it; `ewa-vq-odt:beta=0.1` changes fields of one method.
         seeds: how many (0, 1, ...), or which.
         preset: where every run starts from.
-        out: the folder; None: comparisons/<tasks>-<preset>. The same folder again goes on where it was.
+        out: the folder; None: comparisons/<tasks>-<preset>. Given the same folder again, it continues where it stopped.
         workers: runs at a time; None: as many as cores and memory allow.
-        launcher: local: processes of this machine; ray: tasks of a Ray cluster.
-        address: of a running Ray cluster; None: one is started here.
-        cpus: Ray: CPU cores that a run needs.
-        gpus: Ray: GPUs that a run needs.
+        launcher: local: processes on this machine; ray: tasks on a Ray cluster.
+        address: of a running Ray cluster; None: start one here.
+        cpus: Ray: CPU cores per run.
+        gpus: Ray: GPUs per run.
         progress: as in `ma.train`.
         changes: fields of TrainConfig, for all methods: lr=3e-4, model={"hidden": 64}, or hidden=64.
     """
@@ -138,7 +138,7 @@ def plan_study(
     changes: Mapping[str, Any],
     out: Path | None = None,
 ) -> Study:
-    """What a comparison consists of; what cannot be run is refused here."""
+    """The runs of a comparison; invalid settings are refused here."""
     base = with_changes(preset_of(preset), changes)
     name = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", task) for task in tasks)[:80]
     arms = tuple(Arm.parse(text) for text in methods)
@@ -146,16 +146,16 @@ def plan_study(
 
 
 def seeds_from(first: int, count: int) -> tuple[int, ...]:
-    """So many seeds."""
+    """`count` consecutive seeds."""
     if count < 1:
         raise UsageError(f"a comparison needs at least one seed, got --seeds {count}")
     if count > MOST_SEEDS:
-        raise UsageError(f"--seeds must be at most {MOST_SEEDS:,}, each is a run, got {count}")
+        raise UsageError(f"--seeds must be at most {MOST_SEEDS:,}, since each is a run, got {count}")
     return tuple(range(first, first + count))
 
 
 def plan_paper(seeds: Sequence[int], scopes: Sequence[Scope], changes: Mapping[str, Any], out: Path | None) -> Study:
-    """The paper's experiment: on D4RL's data where they have been downloaded, on built-in data where not."""
+    """The paper's experiment: on D4RL's data if they have been downloaded, else on built-in data."""
     if not scopes:
         raise UsageError("give at least one --scope: window, trajectory")
     tasks = tuple(f"d4rl/{name}-v2" if cached_d4rl(f"{name}-v2").exists() else name for name in PAPER_TASKS)
@@ -168,14 +168,14 @@ def plan_paper(seeds: Sequence[int], scopes: Sequence[Scope], changes: Mapping[s
 def run_comparison(
     study: Study, running: Running, command: Sequence[str], again: str, console: Console, say: Say
 ) -> ComparisonResult:
-    """Run what is missing, then report. `command` made it, and `again` goes on with it."""
+    """Run the missing runs, then report. `command` started the comparison, and `again` continues it."""
     check_matplotlib()
     outcome = run_study(study, running, command, again, console)
     return report_on(read_study(study.folder), study.folder, say, outcome)
 
 
 def report_folders(folders: Sequence[Path], out: Path | None, say: Say) -> ComparisonResult:
-    """The report of a comparison again, from its folder or its packed file, or one of any runs."""
+    """Write the report again, for the folder or packed file of a comparison, or for any run folders."""
     first = _first_of(folders)
     check_matplotlib()
     if is_study(first):
@@ -187,12 +187,12 @@ def report_folders(folders: Sequence[Path], out: Path | None, say: Say) -> Compa
 
 
 def pack_study(folders: Sequence[Path], path: Path) -> int:
-    """Write a comparison as one small file that `report_folders` reads as well; how many runs it has."""
+    """Write a comparison as one small file that `report_folders` can read; returns the number of runs."""
     return write_packed(read_study_folder(_first_of(folders)), path)
 
 
 def _first_of(folders: Sequence[Path]) -> Path:
-    """The first of some folders, if all are there and a comparison is alone."""
+    """The first of the folders, if all exist and a comparison is the only one."""
     if not folders:
         raise UsageError("give the folder of a comparison, or folders of runs")
     missing = next((folder for folder in folders if not folder.exists()), None)
@@ -205,14 +205,14 @@ def _first_of(folders: Sequence[Path]) -> Path:
 
 def report_on(evidence: Evidence, folder: Path, say: Say, outcome: Outcome | None = None) -> ComparisonResult:
     """Write the report, linked to one inspected episode for each method and task."""
-    came = outcome or Outcome()
+    outcome = outcome or Outcome()
     if evidence.runs:
         inspected = inspect_evidence(evidence, folder, say)
         found = replace(evidence, warnings=(*evidence.warnings, *inspected.warnings))
         written: Report = write_report(found, folder, inspected.links)
-    elif came.problems:
-        told = "; ".join(f"{name}: {problem}" for name, problem in came.problems.items())
-        raise UsageError(f"there is no finished run to report on; {told}")
+    elif outcome.problems:
+        reasons = "; ".join(f"{name}: {problem}" for name, problem in outcome.problems.items())
+        raise UsageError(f"there is no finished run to report on; {reasons}")
     else:
-        written = write_report(evidence, folder)  # says what is missing
-    return ComparisonResult(folder, written.headlines, written.html, evidence, came.problems, came.warnings)
+        written = write_report(evidence, folder)  # raises, with what is missing
+    return ComparisonResult(folder, written.headlines, written.html, evidence, outcome.problems, outcome.warnings)

@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What came of the episodes."""
+    """The result of an evaluation."""
 
     env_id: str
     """The environment's name."""
     target_return: float
-    """The return that was asked for."""
+    """The target return."""
     returns: tuple[float, ...]  # (episodes,)
     return_mean: float
     return_std: float
     length_mean: float
     length_std: float
     normalised_score: float | None = None
-    """Where a random and an expert return are known."""
+    """None unless the returns of a random policy and of an expert are known."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, as `mental-accounts evaluate --json` prints them."""
@@ -59,14 +59,14 @@ def evaluate(
 ) -> Evaluation:
     """Play episodes in parallel with the mean action, or with sampled ones.
 
-    `subject` is a run, its folder, the folder of a saved policy, or a policy; a policy has to be told its `env` and
-    `target_return`, a run knows them. Everything random follows from `seed`.
+    `subject` is a run, its folder, the folder of a saved policy, or a policy. A policy needs `env` and `target_return`;
+    a run knows them. Everything random follows from `seed`.
     """
     source = None if env is None else environment_source(env)
     if isinstance(subject, DecisionTransformer):
         if source is None or target_return is None:
             missing = "env=" if source is None else "target_return="
-            raise UsageError(f"a policy does not know its environment or the return to ask for: give {missing} too")
+            raise UsageError(f"a policy does not know its environment or its target return: give {missing} too")
         asked = subject_of(subject, source, target_return)
         return play_asked(asked, episodes, seed, sample=sample, view=view_for(progress))[0]
     if not isinstance(subject, (str, Path)):  # a run
@@ -87,7 +87,7 @@ def evaluate_folder(
     device: str,
     progress: bool | None,
 ) -> Evaluation:
-    """As `evaluate`, of the folder of a run or of a saved policy."""
+    """As `evaluate`, for the folder of a run or of a saved policy."""
     subject = read_subject(folder, None, target_return, device, env=env)
     view = view_for(progress)
     for message in target_warnings(target_return, folder):
@@ -96,14 +96,14 @@ def evaluate_folder(
 
 
 def play_asked(subject: Subject, episodes: int, seed: int, *, sample: bool, view: View) -> tuple[Evaluation, Episode]:
-    """What came of so many episodes, and the first of them."""
+    """The results of some episodes, and the first of them."""
     check_episodes(subject.policy.config, episodes, "--episodes")
     found, first = evaluate_policy(subject, episodes, seed, sample=sample, view=view)
     return Evaluation(subject.env_id, returns=tuple(found.pop("returns")), **found), first
 
 
 def target_warnings(target_return: float | None, path: Path) -> list[Message]:
-    """A warning where a return is asked for that is far from all that the run's data had."""
+    """A warning if the target return is far outside the returns of the run's data."""
     folder = RunFolder(path)
     if target_return is None or not (math.isfinite(target_return) and folder.is_run and folder.is_finished):
         return []
@@ -111,4 +111,4 @@ def target_warnings(target_return: float | None, path: Path) -> list[Message]:
     if not is_far_outside(target_return, torch.tensor([data["return_min"], data["return_max"]])):
         return []
     known = f"{data['return_min']:.4g} to {data['return_max']:.4g}"
-    return [Message("warning", f"asking for {target_return:g}, far outside the data, whose returns are {known}")]
+    return [Message("warning", f"the target return {target_return:g} is far outside the data's returns: {known}")]

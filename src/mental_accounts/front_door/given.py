@@ -1,4 +1,4 @@
-"""What a user gives, made into a configuration: an environment, data, a preset and changes to it."""
+"""A user's arguments, made into a configuration: an environment, data, a preset and changes to it."""
 
 import difflib
 import re
@@ -28,9 +28,9 @@ class Asked:
 
     config: TrainConfig
     env: EnvironmentSource | None = None
-    """Where the configuration alone cannot make the environment."""
+    """The environment, if the configuration alone cannot make it."""
     data: Trajectories | None = None
-    """Where no task names them; they are kept in the folder of the run."""
+    """The data, if no task names them; they are stored in the run folder."""
 
 
 def asked_for(
@@ -40,7 +40,7 @@ def asked_for(
     method: Method | None,
     changes: Mapping[str, Any],
 ) -> Asked:
-    """A configuration, with what it cannot name; what cannot be used is refused here, before anything is made."""
+    """A configuration, with the objects it cannot name; invalid arguments are refused before anything is created."""
     for name, argument in SAID_BY.items():
         if name in changes:
             raise UsageError(f"{name} is not a change: give it as {argument}")
@@ -52,7 +52,7 @@ def asked_for(
     if task is not None:
         given["task"] = task
     if store is not None and "data_steps" not in changes:
-        given["data_steps"] = None  # all of them are meant
+        given["data_steps"] = None  # use all of them
     if store is not None and source is None and not store.info.get("env_id"):
         raise UsageError("the data do not say which environment they belong to: give env= too")
     return Asked(with_changes(base, {**given, **changes}), source, store)
@@ -70,7 +70,7 @@ def preset_of(preset: PresetName | TrainConfig) -> TrainConfig:
 
 
 def checked_method(method: Method) -> Method:
-    """A method that exists."""
+    """The method, if it exists."""
     known = get_args(Method)
     if method not in known:
         close = difflib.get_close_matches(str(method), known, n=1, cutoff=0.3)
@@ -80,7 +80,7 @@ def checked_method(method: Method) -> Method:
 
 
 def data_of(data: DataLike) -> tuple[str, Trajectories | None]:
-    """The name of a task; and trajectories, where no task has them."""
+    """The name of a task, and the trajectories if no task has them."""
     if isinstance(data, Trajectories):
         if len(data) == 0:
             raise UsageError("data holds no trajectory; append some first, or leave it out to train without data")

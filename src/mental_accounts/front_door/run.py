@@ -1,4 +1,4 @@
-"""A run, as Python sees it: what lies in its folder, and what can be done with it."""
+"""A run in Python: the contents of its folder, and what can be done with it."""
 
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,14 @@ from mental_accounts.policy import DecisionTransformer
 
 
 class Run:
-    """A run on disk, finished or not; everything is read from its folder when it is asked for.
+    """A run on disk, finished or not; everything is read from its folder on demand.
 
-    `env` is the environment, where it has no name that the folder could record.
+    `env` is the environment, if it has no name that the folder could record.
     """
 
     def __init__(self, folder: str | Path, env: EnvironmentLike | EnvironmentSource | None = None) -> None:
         self.folder = Path(folder)
-        """Where it lies."""
+        """The folder of the run."""
         self._files = RunFolder(folder)
         if not self._files.is_run:
             raise UsageError(f"{folder} holds no run: config.json is missing")
@@ -32,12 +32,12 @@ class Run:
 
     @property
     def config(self) -> TrainConfig:
-        """What was asked for."""
+        """The configuration of the run."""
         return self._files.read_config()
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has come to its end; where not, `ma.resume(run)` goes on."""
+        """Whether the run is complete; if not, `ma.resume(run)` continues it."""
         return self._files.is_finished
 
     @property
@@ -58,7 +58,7 @@ class Run:
 
     @property
     def policy(self) -> DecisionTransformer:
-        """The policy as the last checkpoint has it, on the CPU; read once."""
+        """The policy of the last checkpoint, on the CPU; read once."""
         if self._policy is None:
             self._policy = DecisionTransformer.from_run(self.folder)
         return self._policy

@@ -1,4 +1,4 @@
-"""Training a policy: a new run, or one that was stopped."""
+"""Training a policy: a new run, or the rest of a stopped one."""
 
 import contextlib
 import shutil
@@ -42,20 +42,20 @@ def train(
 
     Args:
         env: a Gymnasium id, a gymnasium.Env class, a function that makes an environment, or an EnvSpec. None: the one
-            that the data belong to.
+            of the data.
         data: a task's name (`mental-accounts data list`), a file (.hdf5, .pkl, .safetensors), a Minari id, or
-            `ma.Trajectories`, which are kept in the folder of the run. None: online from scratch, beginning with
-            episodes of random actions; with env None too: the task of the preset.
+            `ma.Trajectories`, which are stored in the run folder. None: online from scratch, beginning with
+            episodes of random actions; if env is None too: the task of the preset.
         preset: where to start from: quick, paper, odt, converged, hidden, or a TrainConfig.
         method: bc, dt, odt or ewa-vq-odt. None: the preset's.
         run: the folder of the run; None: runs/<what>-<method>-<seed>-<time>.
         callbacks: called with every event (`ma.IterationEnded`, ...); one that returns `ma.STOP` stops the run.
-        progress: True shows how it goes, False nothing; None: shown in a terminal, elsewhere warnings alone.
+        progress: True shows progress, False nothing; None: progress in a terminal, elsewhere warnings only.
         tracker: wandb or trackio, to log there too.
-        changes: fields of TrainConfig: lr=3e-4, model={"hidden": 64}, or hidden=64 where one field has that name.
+        changes: fields of TrainConfig: lr=3e-4, model={"hidden": 64}, or hidden=64 if the name is unambiguous.
 
     Returns:
-        The run, finished, or as it was when a callback stopped it.
+        The run: finished, or stopped by a callback.
     """
     asked = asked_for(env, data, preset, method, changes)
     chosen = check_callbacks(callbacks)
@@ -73,9 +73,9 @@ def resume(
     progress: bool | None = None,
     tracker: Tracker = "none",
 ) -> Run:
-    """Go on with a run that was stopped, exactly where it was: it ends with the numbers of one that was not.
+    """Continue a stopped run exactly where it stopped: its results are those of an uninterrupted run.
 
-    `env` is needed where the run began with a function, or with a class of a script or a notebook.
+    `env` is needed if the run began with a function, or with a class defined in a script or a notebook.
     """
     known = run if isinstance(run, Run) else Run(run)
     source = known._env if env is None else env
@@ -88,13 +88,13 @@ def resume(
 
 @contextlib.contextmanager
 def new_run(asked: Asked, path: str | Path | None, command: list[str]) -> Iterator[RunFolder]:
-    """A folder for a run that begins in the block; where it fails before there is anything to keep, nothing is left."""
+    """A folder for a run that begins in the block; removed again if the run fails before it has saved anything."""
     folder = RunFolder(path or _new_path(asked.config))
     if folder.path.exists() and not folder.path.is_dir():
         raise UsageError(f"run must be a folder, but {folder.path} is a file")
     if folder.has_begun:
         folder.check_config(asked.config)
-        raise UsageError(f"{folder.path} holds a run already; go on with ma.resume({str(folder.path)!r})")
+        raise UsageError(f"{folder.path} already holds a run; continue it with ma.resume({str(folder.path)!r})")
     before = set(folder.path.iterdir()) if folder.path.is_dir() else None
     try:
         folder.path.mkdir(parents=True, exist_ok=True)
@@ -128,23 +128,23 @@ def train_folder(
     callbacks: Sequence[Callback] = (),
     env: EnvironmentSource | None = None,
 ) -> None:
-    """Train until the end, or until a callback stops it; interrupted by a signal, it raises after a checkpoint."""
+    """Train to the end, or until a callback stops the run; a signal makes it raise after a checkpoint."""
     view(Message("note", f"run folder: {folder.path}"))
     keep_freed_memory()
     try:
         Trainer(config, folder, view, tracker, callbacks=callbacks, env=env).run()
     except StoppedRunError as stop:
-        view(Message("note", f"{stop}; go on with ma.resume({str(folder.path)!r})"))
+        view(Message("note", f"{stop}; continue with ma.resume({str(folder.path)!r})"))
 
 
 @contextlib.contextmanager
 def _raising_signals() -> Iterator[None]:
-    """Ctrl-C is KeyboardInterrupt to Python, also where a run wrote a checkpoint first."""
+    """Raise KeyboardInterrupt for Ctrl-C, as Python does, even after the run wrote a checkpoint."""
     try:
         yield
     except InterruptedRunError as stop:
         signal_ = StopSignal(stop.signal_number)
-        signal_.add_note("the run wrote a checkpoint first; go on with ma.resume(folder)")
+        signal_.add_note("the run wrote a checkpoint first; continue with ma.resume(folder)")
         raise signal_ from stop
 
 
@@ -152,6 +152,6 @@ def _new_path(config: TrainConfig) -> Path:
     subject = slug((config.task or config.env_id or "run").removesuffix(UNNAMED).replace(":", "-"))
     name = f"{subject}-{config.method}-{config.seed}-{datetime.now():%Y%m%d-%H%M%S}"
     path, number = Path("runs") / name, 2
-    while path.exists():  # several in one second
+    while path.exists():  # several runs started in one second
         path, number = Path("runs") / f"{name}-{number}", number + 1
     return path

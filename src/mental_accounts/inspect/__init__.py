@@ -1,1 +1,1 @@
-"""A policy while it acts: what its accounts hold and what they do to its attention, as one page."""
+"""A policy while it acts: its account balances and their effect on its attention, on one page."""

@@ -1,8 +1,7 @@
-"""Pictures of episodes, played again before a camera in a process of its own.
+"""Frames of episodes, replayed and rendered in a separate process.
 
-Rendering without a screen can fail in ways that no Python code survives, and MuJoCo chooses its renderer when it is
-first imported. So a child process renders (`python -m mental_accounts.inspect.camera`); where it cannot, the reason
-comes back.
+Rendering without a screen can crash the whole process, and MuJoCo chooses its renderer when it is first imported. So a
+child process renders (`python -m mental_accounts.inspect.camera`); if it cannot, the reason is reported.
 """
 
 import os
@@ -24,15 +23,15 @@ from mental_accounts.learning.stepping import Environment
 
 Array = NDArray[Any]
 WIDEST = 240
-"""Pixels of a picture's longer side."""
+"""Pixels of a frame's longer side."""
 QUALITY = 70
 SECONDS = 300.0
-"""The longest that one episode may take to film."""
+"""The longest time that rendering one episode may take."""
 
 
 @dataclass(frozen=True)
 class Film:
-    """Pictures of an episode at some of its steps; or none, and why."""
+    """Frames of an episode at some of its steps; or none, and the reason."""
 
     steps: tuple[int, ...]
     pictures: tuple[bytes, ...]  # JPEG, one per step named
@@ -40,9 +39,9 @@ class Film:
 
 
 def film_episode(env_id: str, seed: int, observations: Array, actions: Array, most: int) -> Film:
-    """Play an episode's actions, (T, dim) or (T,), again from its seed and take at most so many pictures of it."""
+    """Replay an episode's actions, (T, dim) or (T,), from its seed, and render at most `most` frames."""
     steps = np.unique(np.linspace(0, len(actions) - 1, min(most, len(actions))).round().astype(int))
-    problem = "no picture was asked for"
+    problem = "no frames were requested"
     for renderer in _renderers() if len(steps) else ():
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
@@ -54,14 +53,14 @@ def film_episode(env_id: str, seed: int, observations: Array, actions: Array, mo
 
 
 def _renderers() -> Sequence[str | None]:
-    """MuJoCo's renderers to try; None: as it is set up. Other environments do not care."""
+    """MuJoCo's renderers to try; None: the configured one. Other environments ignore this."""
     if sys.platform == "linux" and not os.environ.get("DISPLAY") and not os.environ.get("MUJOCO_GL"):
         return "egl", "osmesa"
     return (None,)
 
 
 def _film_apart(folder: Path, env_id: str, renderer: str | None) -> str:
-    """Run this module in a process of its own; what went wrong, or nothing."""
+    """Run this module in a separate process; returns what went wrong, or an empty string."""
     surroundings = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, ["", *sys.path]))}
     if renderer is not None:
         surroundings["MUJOCO_GL"] = renderer
@@ -79,7 +78,7 @@ def _film_apart(folder: Path, env_id: str, renderer: str | None) -> str:
 
 
 def _take_pictures(folder: Path, env_id: str) -> None:
-    """The child: write <step>.jpg for each step asked for, or raise."""
+    """The child process: write <step>.jpg for each requested step, or raise."""
     from PIL import Image  # comes with the mujoco extra
 
     with np.load(folder / "episode.npz") as held:
@@ -87,10 +86,10 @@ def _take_pictures(folder: Path, env_id: str) -> None:
         seed = int(held["seed"])
     environments = Environments(lambda: _make(env_id), 1)
     try:
-        seen = environments.reset([seed])[0]  # written over by each step
+        observation = environments.reset([seed])[0]  # overwritten by each step
         for t, action in enumerate(actions):
-            if not np.allclose(seen, observations[t], rtol=1e-4, atol=1e-4):
-                raise RuntimeError(f"the environment does not play the same episode twice: step {t} differs")
+            if not np.allclose(observation, observations[t], rtol=1e-4, atol=1e-4):
+                raise RuntimeError(f"the environment is not reproducible from its seed: step {t} differs")
             if t in steps:
                 picture = Image.fromarray(np.asarray(environments.envs[0].render()))
                 picture.thumbnail((WIDEST, WIDEST))
@@ -101,7 +100,7 @@ def _take_pictures(folder: Path, env_id: str) -> None:
 
 
 def _make(env_id: str) -> Environment:
-    """MuJoCo's environments can draw small pictures, which is faster, and follow the robot; others are shrunk."""
+    """MuJoCo environments render small frames, which is faster, and track the robot; other frames are scaled down."""
     env = make_environment(env_id, render_mode="rgb_array")
     model: Any = getattr(env.unwrapped, "model", None)
     if not hasattr(model, "ncam") or not hasattr(env.unwrapped, "mujoco_renderer"):

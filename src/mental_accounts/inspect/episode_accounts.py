@@ -1,4 +1,4 @@
-"""What the accounts held during an episode: codes, all balances after every step, and how well codes fit actions."""
+"""The accounts during an episode: codes, all balances after every step, and the routing error."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from mental_accounts.spaces import ActionScale
 
 Array = NDArray[Any]
 MOST_CODES = 1024
-"""Accounts that are kept of a larger codebook: the ones posted most. Accounts never posted stay at 0."""
+"""Accounts kept from a larger codebook: the ones posted most. Accounts that are never posted stay at 0."""
 CUBE_DIMENSIONS = 3
 
 
@@ -37,13 +37,13 @@ class Codes:
     kind: str
     total: int
     numbers: Array  # (C,) int64, ascending; all codes, or those posted most
-    centers: Array  # (C, dim) or (C, 1) in the environment's units; NaN in dimensions a code says nothing of
-    cube: Array | None  # (bins, bins, bins) places in `numbers` by third, second, first dimension, -1: none; or None
+    centers: Array  # (C, dim) or (C, 1) in the environment's units; NaN in undetermined dimensions
+    cube: Array | None  # (bins, bins, bins) indices into `numbers` by third, second, first dimension, -1: none
     cube_dimensions: tuple[int, ...]  # the three dimensions of the cube, counted from 0
 
 
 def entry_of(policy: DecisionTransformer, books: Books, episode: Episode) -> tuple[Entry, Tensor, Tensor]:
-    """Where the T steps of an episode are entered, their actions in [-1, 1], and their payoffs (T,)."""
+    """The entries of an episode's T steps, their actions in [-1, 1], and their payoffs (T,)."""
     actions = policy.action_scale.to_unit(torch.from_numpy(np.asarray(episode.actions)).to(policy.device))
     states = torch.from_numpy(episode.observations).to(policy.device)
     payoffs = books.payoffs(torch.from_numpy(episode.rewards).to(policy.device), states)
@@ -57,19 +57,19 @@ def posted_codes(policy: DecisionTransformer, books: Books, episode: Episode) ->
 
 
 def keep_codes(scale: ActionScale, books: Books, posted: Sequence[Array]) -> Codes:
-    """All codes of a small codebook; of a large one those that the episodes, (T, groups) each, posted most."""
+    """All codes of a small codebook; for a large one, those that the episodes, (T, groups) each, posted most."""
     book, total = books.codebook, books.num_codes
     numbers = np.arange(min(total, MOST_CODES))
     if total > MOST_CODES:
         found, counts = np.unique(np.concatenate([codes.ravel() for codes in posted]), return_counts=True)
         numbers = np.sort(found[np.argsort(-counts, kind="stable")[:MOST_CODES]])
     cube, dimensions = _cube(book, numbers) if books.state_codes is None else (None, ())
-    centers = _centers(book, scale, numbers % book.num_codes)  # of every cluster of states the same
+    centers = _centers(book, scale, numbers % book.num_codes)  # the same for every cluster of states
     return Codes(book.kind, total, numbers, centers, cube, dimensions)
 
 
 def accounts_of(policy: DecisionTransformer, books: Books, episode: Episode, balances: Array) -> EpisodeAccounts:
-    """The accounts of an episode whose balances (T, C) are known."""
+    """The accounts of an episode, given its balances (T, C)."""
     entry, actions, payoffs = entry_of(policy, books, episode)
     codes = books.posts(entry, payoffs)[0]
     error = books.routing_error(actions, entry).float()
@@ -77,7 +77,7 @@ def accounts_of(policy: DecisionTransformer, books: Books, episode: Episode, bal
 
 
 def _centers(book: Codebook, scale: ActionScale, numbers: Array) -> Array:
-    """What codes stand for in the environment's units, (C, dim), or (C, 1) where actions are discrete."""
+    """The actions that codes stand for, in the environment's units, (C, dim), or (C, 1) if actions are discrete."""
     if scale.spec.is_discrete:
         return np.asarray(numbers[:, None] + scale.spec.start, dtype=np.float64)
     codes = torch.from_numpy(numbers).to(scale.low.device)
@@ -86,7 +86,7 @@ def _centers(book: Codebook, scale: ActionScale, numbers: Array) -> Array:
 
 
 def _cube(book: Codebook, numbers: Array) -> tuple[Array | None, tuple[int, ...]]:
-    """Where the codes of a grid differ in three dimensions: their places as a cube of slices."""
+    """The codes of a grid as a cube of slices, if they differ in exactly three dimensions."""
     places = book.digits(torch.from_numpy(numbers))
     if places is None or len(numbers) < book.num_codes:
         return None, ()

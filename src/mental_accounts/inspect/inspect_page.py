@@ -1,6 +1,6 @@
 """A recording as one self-contained interactive page: the template, its script and the arrays, packed.
 
-Drawn by some hundred lines of our own on canvases. A plotting library would be several megabytes in every page, and
+A few hundred lines of our own draw on canvases. A plotting library would add several megabytes to every page, and be
 slower at redrawing nine figures for every step.
 """
 
@@ -24,19 +24,19 @@ from mental_accounts.learning.evaluation import environment_seed
 Array = NDArray[Any]
 SCRIPTS = ("inspect_charts.js", "inspect_figures.js", "inspect_drift.js", "inspect_main.js")
 FULL_BYTES = 4_000_000
-"""Arrays of a page that are larger than this together are packed in half precision."""
+"""If the arrays of a page are larger than this in total, they are packed in half precision."""
 MOST_BYTES = 7_000_000
-"""Attention of an episode is left out of the page where it would take more than this, with those before it."""
+"""An episode's attention is left out of the page if it would exceed this size, with those before it."""
 
 
 def film_recording(recording: Recording, seed: int, most: int) -> list[Film]:
-    """Pictures of all episodes, at most so many in all; or why there are none."""
+    """Frames of all episodes, at most `most` in total; or why there are none."""
     if recording.source == "recorded":
-        return [Film((), (), "recorded episodes cannot be played again")] * len(recording.episodes)
+        return [Film((), (), "recorded episodes cannot be replayed")] * len(recording.episodes)
     total = sum(len(episode) for episode in recording.episodes)
     films: list[Film] = []
     for place, episode in enumerate(recording.episodes):
-        if films and films[-1].problem:  # it will not work better the next time
+        if films and films[-1].problem:  # it will not work for the others either
             films.append(films[-1])
             continue
         share = round(most * len(episode) / total)
@@ -47,7 +47,7 @@ def film_recording(recording: Recording, seed: int, most: int) -> list[Film]:
 
 
 def to_page(recording: Recording, films: Sequence[Film]) -> str:
-    """The whole page; all text is escaped here."""
+    """The whole page, with all text escaped."""
     template = _read("inspect.html")
     kept = {"accounts": recording.codes is not None, "plain": recording.codes is None}
     kept["cube"] = recording.codes is not None and recording.codes.cube is not None
@@ -64,27 +64,27 @@ def _texts(recording: Recording) -> dict[str, str]:
     episodes, codes = recording.episodes, recording.codes
     returns = [episode.total for episode in episodes]
     spread = f" (from {min(returns):.1f} to {max(returns):.1f})" if len(returns) > 1 else ""
-    source = "played with the mean action" if recording.source == "played" else "recorded before, read again"
+    source = "played with the mean action" if recording.source == "played" else "read from a recording"
     texts = {
-        "title": f"What the accounts hold: {recording.method} on {recording.env_id}"
+        "title": f"Mental accounts: {recording.method} on {recording.env_id}"
         if codes
-        else f"What the policy looks at: {recording.method} on {recording.env_id}",
-        "lead": f"{_count(len(episodes), 'episode')}, {source}; asked for a return of {recording.target_return:g}; the "
-        f"policy sees the last {_count(recording.context, 'step')}."
-        + ("" if codes is None else f" Actions are sorted into {_count(codes.total, 'code')} ({codes.kind})."),
+        else f"Attention: {recording.method} on {recording.env_id}",
+        "lead": f"{_count(len(episodes), 'episode')}, {source}; target return {recording.target_return:g}; "
+        f"context of {_count(recording.context, 'step')}."
+        + ("" if codes is None else f" Actions are routed to {_count(codes.total, 'code')} ({codes.kind})."),
         "overview": f"Mean return {np.mean(returns):.1f}{spread}, mean length "
-        f"{np.mean([len(episode) for episode in episodes]):.1f}. Of the chosen episode:",
+        f"{np.mean([len(episode) for episode in episodes]):.1f}. In the selected episode:",
         "no_accounts": "" if codes else why_no_accounts(recording.method),
-        "attention_caption": "Grey bars are the attention without the bias of the accounts, blue bars with it; below, "
-        "the difference: what the accounts moved towards a token (blue) or away from it (orange)."
+        "attention_caption": "Grey bars show the attention without the accounts' bias, blue bars with it; below is the "
+        "difference: attention that the accounts moved towards a token (blue) or away from it (orange)."
         if codes
-        else "No bias is added to it.",
+        else "No bias is added.",
         "scope": _scope_text(recording),
         "episodes": _count(len(episodes), "episode"),
         "cube_note": " The codes differ in these three dimensions only."
         if codes is not None and codes.centers.shape[1] > CUBE_DIMENSIONS
         else "",
-        "error_caption": "Discrete actions are their own codes: there is no error."
+        "error_caption": "Discrete actions are their own codes, so the error is zero."
         if codes is not None and codes.kind == "discrete"
         else "",
     }
@@ -96,13 +96,13 @@ def _scope_text(recording: Recording) -> str:
     codes = recording.codes
     if codes is None:
         return ""
-    kept = "" if len(codes.numbers) == codes.total else f" Of {codes.total:,} codes only those posted most are shown."
+    kept = "" if len(codes.numbers) == codes.total else f" Of {codes.total:,} codes, only those posted most are shown."
     if recording.scope == "window":
         return (
-            "Accounts of this policy start at zero in every window (scope window): what is shown is what the next "
-            f"window holds, the posts of the last {_count(recording.context - 1, 'step')}.{kept}"
+            "The accounts of this policy start at zero in every window (scope window): shown are the balances in the "
+            f"next window, from the posts of the last {_count(recording.context - 1, 'step')}.{kept}"
         )
-    return f"Accounts of this policy last the whole episode (scope trajectory): this is its live ledger.{kept}"
+    return f"The accounts of this policy last the whole episode (scope trajectory): this is its live ledger.{kept}"
 
 
 def _data(recording: Recording, films: Sequence[Film]) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def _codes(recording: Recording, codes: Codes) -> dict[str, Any]:
 def _episode(
     recording: Recording, episode: EpisodeRecord, film: Film, *, half: bool, attention: bool
 ) -> dict[str, Any]:
-    problem = f"There is no picture: {film.problem.rstrip('.')}." if film.problem else ""
+    problem = f"No frames: {film.problem.rstrip('.')}." if film.problem else ""
     values: dict[str, Any] = {
         "T": len(episode),
         "total": episode.total,
@@ -194,7 +194,7 @@ def pack(values: Array, *, half: bool = False) -> dict[str, Any]:
 
 
 def _embeddable(values: dict[str, Any]) -> str:
-    """JSON that no text inside can end the script element of."""
+    """JSON whose text cannot close the script element."""
     text = json.dumps(values, separators=(",", ":"), allow_nan=False)
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")

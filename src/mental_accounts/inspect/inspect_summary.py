@@ -1,4 +1,4 @@
-"""What a recording comes to: a few sentences, which codes were used and paid, and all of its numbers as plain JSON."""
+"""A summary of a recording: a few sentences, the use and mean reward of each code, and all numbers as plain JSON."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ DIGITS = 7
 
 @dataclass(frozen=True)
 class Usage:
-    """How often each kept code was posted over all episodes, and what it was paid, (C,) each."""
+    """How often each kept code was posted over all episodes, and its mean reward and payoff, (C,) each."""
 
     posts: Array  # (C,) int64
     mean_reward: Array  # (C,), NaN where never posted
@@ -24,7 +24,7 @@ class Usage:
 
 
 def usage(recording: Recording) -> Usage:
-    """Over the whole set of episodes."""
+    """The use of codes over all episodes."""
     assert recording.codes is not None
     numbers = recording.codes.numbers
     posts = np.zeros(len(numbers), dtype=np.int64)
@@ -42,7 +42,7 @@ def usage(recording: Recording) -> Usage:
 
 
 def places_of(codes: Codes, posted: Array) -> Array:
-    """Codes -> their places among those kept, -1 where not kept; any shape."""
+    """Codes -> their indices among those kept, -1 if not kept; any shape."""
     places = np.searchsorted(codes.numbers, posted).clip(0, len(codes.numbers) - 1)
     found: Array = np.where(codes.numbers[places] == posted, places, -1)
     return found
@@ -54,7 +54,7 @@ def name_of(codes: Codes, place: int) -> str:
 
 
 def center_text(codes: Codes, place: int) -> str:
-    """The action centre in the environment's units; a dot in dimensions the code says nothing of."""
+    """The action that a code stands for, in the environment's units; a dot in undetermined dimensions."""
     if codes.kind == "discrete":
         return f"action {codes.centers[place, 0]:g}"
     shown = ("·" if math.isnan(value) else f"{value:.3g}" for value in codes.centers[place])
@@ -62,9 +62,9 @@ def center_text(codes: Codes, place: int) -> str:
 
 
 def findings(recording: Recording, episode: EpisodeRecord) -> list[str]:
-    """Which accounts rose and fell most, when drift peaked, whether the bias hit its clip."""
-    how = "ended by the environment" if episode.terminated else "cut by the time limit" if episode.truncated else "over"
-    first = f"{len(episode)} steps, {how}; return {episode.total:.1f}, asked for {recording.target_return:g}."
+    """Which accounts rose and fell most, when drift peaked, and whether the bias hit its clip."""
+    how = "terminated" if episode.terminated else "truncated by the time limit" if episode.truncated else "ended"
+    first = f"{len(episode)} steps, {how}; return {episode.total:.1f}, target {recording.target_return:g}."
     if recording.codes is None or episode.accounts is None:
         return [first, why_no_accounts(recording.method)]
     codes, balances = recording.codes, episode.accounts.balances
@@ -75,7 +75,7 @@ def findings(recording: Recording, episode: EpisodeRecord) -> list[str]:
         if (value > 0) if word == "rose" else (value < 0):
             sentences.append(
                 f"The account of code {name_of(codes, place)} {word} most: to {_show(value)} at step {step}; "
-                f"at the end it held {_show(balances[-1, place])}."
+                f"its final balance was {_show(balances[-1, place])}."
             )
         else:
             sentences.append(f"No account {word} {'above' if word == 'rose' else 'below'} zero.")
@@ -93,7 +93,7 @@ def _show(value: float) -> str:
 
 
 def why_no_accounts(method: str) -> str:
-    """What a policy without accounts cannot show."""
+    """What is missing for a policy without accounts."""
     return (
         f"This policy keeps no accounts (its method is {method}): there are no balances, no bias on its attention and "
         "no drift, so those figures are left out."
@@ -103,16 +103,16 @@ def why_no_accounts(method: str) -> str:
 def _clip_sentence(recording: Recording, episode: EpisodeRecord) -> str:
     largest = float(episode.epsilon.max())
     if recording.clip is None:
-        return f"The bias has no clip; at most it was {largest:.3g}."
+        return f"The bias has no clip; its largest size was {largest:.3g}."
     steps = np.flatnonzero(episode.clipped.any(axis=(1, 2)))
     if not len(steps):
-        return f"The bias never hit its clip of {recording.clip:g}; at most it was {largest:.3g}."
+        return f"The bias never hit its clip of {recording.clip:g}; its largest size was {largest:.3g}."
     at = f"{len(steps)} of {len(episode)} steps, first at step {steps[0]}"
     return f"The bias hit its clip of {recording.clip:g} at {at}."
 
 
 def numbers(recording: Recording) -> dict[str, Any]:
-    """All of it as plain JSON values; null where a number is missing (no step, no centre, never posted)."""
+    """The whole recording as plain JSON values; null for missing numbers (no step, no centre, never posted)."""
     codes = None
     if recording.codes is not None:
         used = usage(recording)

@@ -1,11 +1,11 @@
-"""Looking at a policy while it acts: what its accounts hold at every step, and what they do to its attention.
+"""Recording a policy while it acts: its account balances at every step, and their effect on its attention.
 
     subject = read_subject(Path("runs/..."), None, None)
     recording = record(subject, episodes=3)
     recording.episodes[0].accounts.balances    # (T, codes)
     recording.episodes[0].drift                # (T, layers, heads)
 
-The attention is that of the row which decides on the action: at every step the last state token's.
+The recorded attention is that of the row that predicts the action: at every step, the last state token's.
 """
 
 from collections.abc import Sequence
@@ -40,16 +40,16 @@ TOKEN_KINDS = "Rsa"
 
 @dataclass(frozen=True)
 class EpisodeRecord:
-    """One episode of T steps, seen through a context of K steps: S = 3K - 1 tokens."""
+    """One episode of T steps; the policy has a context of K steps, S = 3K - 1 tokens."""
 
     observations: Array  # (T, state)
     actions: Array  # (T, dim) or (T,), in the environment's units
     rewards: Array  # (T,)
-    returns_to_go: Array  # (T,): what the policy was still asked for
+    returns_to_go: Array  # (T,): as the policy read them
     terminated: bool
     truncated: bool
-    logits: Array  # (T, layers, heads, S) of the row that decides, without the bias; -inf where there is no step yet
-    bias: Array  # (T, layers, heads, S): what the accounts add to these logits
+    logits: Array  # (T, layers, heads, S) of the predicting row, without the bias; -inf before the first step
+    bias: Array  # (T, layers, heads, S): added to these logits by the accounts
     clipped: Array  # (T, layers, heads) bool: whether the bias was at its clip
     accounts: EpisodeAccounts | None  # None for a policy without accounts
 
@@ -68,7 +68,7 @@ class EpisodeRecord:
 
     @cached_property
     def attention_with(self) -> Array:
-        """Softmax of the logits with the bias, as the policy computes it, (T, layers, heads, S)."""
+        """Softmax of the logits plus the bias, as in the policy, (T, layers, heads, S)."""
         return _softmax(self.logits.astype(np.float64) + self.bias)
 
     @cached_property
@@ -105,7 +105,7 @@ class Recording:
     env_id: str
     method: str
     target_return: float
-    context: int  # K: steps seen while acting
+    context: int  # K: steps in the context while acting
     source: str  # "played" or "recorded"
     scope: str  # where accounts begin: "trajectory" or "window"; "" without accounts
     clip: float | None  # ε at which the bias is clipped, if it is
@@ -113,7 +113,7 @@ class Recording:
     episodes: tuple[EpisodeRecord, ...]
 
     def tokens(self, step: int) -> list[str]:
-        """Names of the S columns at a step, R for return, s for state, a for action; "" where there is no step yet."""
+        """Names of the S columns at a step: R for return, s for state, a for action; "" before the first step."""
         steps = range(step - self.context + 1, step + 1)
         names = [f"{kind}_{t}" if t >= 0 else "" for t in steps for kind in TOKEN_KINDS]
         return names[:-1]
@@ -122,16 +122,16 @@ class Recording:
 def record(
     subject: Subject, episodes: int = 1, seed: int = 0, *, recorded: Trajectories | Sequence[Episode] | None = None
 ) -> Recording:
-    """Play episodes, the very ones of `evaluate_policy` with that seed, and look at every step.
+    """Play episodes, the same ones as `evaluate_policy` with that seed, and record every step.
 
-    `recorded` episodes are read instead of played (the first `episodes` of them): the policy looks at them as if it had
-    acted so itself, asked for the subject's target return.
+    With `recorded`, episodes are read instead of played (the first `episodes` of them): the policy reads them as if it
+    had taken these actions itself, with the subject's target return.
     """
     policy = subject.policy
     if not policy.config.is_sequence_model:
         raise UsageError(
-            f"a policy of method {policy.config.method} has no attention and no accounts to look at: it sees the state "
-            "alone; `mental-accounts evaluate` plays it"
+            f"a policy of method {policy.config.method} has no attention and no accounts to inspect: it reads only the "
+            "state; use `mental-accounts evaluate` to play it"
         )
     if recorded is None:
         played: Sequence[Episode] = play_subject(subject, episodes, seed)
@@ -143,7 +143,7 @@ def record(
     if accounts is not None:
         posted = [posted_codes(policy, accounts.books, episode).cpu().numpy() for episode in played]
         codes = keep_codes(policy.action_scale, accounts.books, posted)
-    seen = tuple(_look(policy, episode, subject.target_return, codes) for episode in played)
+    records = tuple(_record_episode(policy, episode, subject.target_return, codes) for episode in played)
     return Recording(
         subject.env_id,
         policy.config.method,
@@ -153,17 +153,19 @@ def record(
         "" if accounts is None else accounts.config.account_scope,
         None if accounts is None else accounts.config.bias_clip,
         codes,
-        seen,
+        records,
     )
 
 
 @torch.no_grad()
-def _look(policy: DecisionTransformer, episode: Episode, target_return: float, codes: Codes | None) -> EpisodeRecord:
+def _record_episode(
+    policy: DecisionTransformer, episode: Episode, target_return: float, codes: Codes | None
+) -> EpisodeRecord:
     window, balances = acting_windows(policy, episode, target_return, None if codes is None else codes.numbers)
     logits, bias = [], []
     for first in range(0, len(episode), WINDOWS_AT_ONCE):
         layers = attention_of(policy, window[first : first + WINDOWS_AT_ONCE])
-        logits.append(torch.stack([layer.logits[:, :, -1] for layer in layers], dim=1))  # the last state asks last
+        logits.append(torch.stack([layer.logits[:, :, -1] for layer in layers], dim=1))  # the last state's row
         biases = [layer.bias[:, :, -1].expand(logits[-1][:, 0].shape) for layer in layers]
         bias.append(torch.stack(biases, dim=1))
     added = torch.cat(bias).float().cpu().numpy()  # (T, layers, heads, S)
@@ -190,7 +192,7 @@ def _look(policy: DecisionTransformer, episode: Episode, target_return: float, c
 def acting_windows(
     policy: DecisionTransformer, episode: Episode, target_return: float, numbers: Array | None = None
 ) -> tuple[Window, Tensor | None]:
-    """What a `Context` shows the policy at each of an episode's T steps, B = T windows; and balances after each step.
+    """The policy's windows at each of an episode's T steps, B = T, from a `Context`; and the balances after each step.
 
     The context is driven as in acting, with the actions of the episode. Balances (T, C) are those of the codes
     `numbers` (C,); None without accounts.
@@ -211,17 +213,17 @@ def acting_windows(
 
 
 def _checked(subject: Subject, recorded: Trajectories | Sequence[Episode]) -> list[Episode]:
-    """Recorded episodes, if they are the policy's kind."""
+    """Recorded episodes, if they fit the policy."""
     episodes = as_episodes(recorded) if isinstance(recorded, Trajectories) else list(recorded)
     if not episodes:
-        raise UsageError("there is no recorded episode to look at")
+        raise UsageError("there is no recorded episode to inspect")
     config = subject.policy.config
     wanted = (config.state_dim,), () if config.action.is_discrete else (config.action.size,)
-    came = episodes[0].observations.shape[1:], episodes[0].actions.shape[1:]
-    if came != wanted:
+    given = episodes[0].observations.shape[1:], episodes[0].actions.shape[1:]
+    if given != wanted:
         raise UsageError(
             f"the recorded episodes do not fit the policy: it has observations and actions of shape {wanted[0]} and "
-            f"{wanted[1]}, they have {came[0]} and {came[1]}; give episodes of {subject.env_id}"
+            f"{wanted[1]}, they have {given[0]} and {given[1]}; give episodes of {subject.env_id}"
         )
     return episodes
 

@@ -1,7 +1,7 @@
 """Accounts inside other people's transformers.
 
-`hugging_face_accounts`, `torch_accounts` and `torchrl_accounts` give a model of that library accounts: the same three
-arguments everywhere (codebook, rule, beta). No library is imported before it is asked for.
+`hugging_face_accounts`, `torch_accounts` and `torchrl_accounts` attach accounts to a model of that library; all take
+the same three arguments (codebook, rule, beta). Each library is imported on first use.
 """
 
 from mental_accounts.integrations.attached import AttachedAccounts, every

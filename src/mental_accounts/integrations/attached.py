@@ -1,8 +1,8 @@
-"""What all libraries share: accounts beside a model that is not ours, and the bias they make for its attention.
+"""Shared by all libraries: accounts attached to someone else's model, and the bias they add to its attention.
 
-A model has to be told what was done and what it earned. There are four ways, and a forward reads the first that is
-there: `attractions=` in the call; live accounts (`begin`, then `post` after every step); actions and rewards in the
-call; what was given by `enter` before.
+The accounts need the actions and their rewards. There are four ways to provide them, and a forward uses the first one
+available: `attractions=` in the call; live accounts (`begin`, then `post` after every step); actions and rewards in the
+call; windows given to `enter` before.
 """
 
 import threading
@@ -32,23 +32,23 @@ from mental_accounts.integrations.refusals import check_no_backward
 Columns = Tensor | Callable[[int], Tensor]
 """Which columns are actions: a bool selector (S,), or a function from the number of columns S to one."""
 
-TOLD = ("attractions", "actions", "rewards", "account_mask")
-"""What the call of a model may tell the accounts."""
+ACCOUNT_ARGUMENTS = ("attractions", "actions", "rewards", "account_mask")
+"""Arguments of a model's call that are for the accounts."""
 
 
 @dataclass
 class Call:
-    """A call of the model while it runs: what it told, and what the columns of its attention carry."""
+    """A running call of the model: its arguments for the accounts, and the values on its attention columns."""
 
-    told: dict[str, Tensor | None]
+    arguments: dict[str, Tensor | None]
     thread: int
     column_values: Tensor | None = None
     made: dict[object, Any] = field(default_factory=dict)
-    """What was made of the column values, for layers that share it."""
+    """Biases and masks computed from the column values, for layers that share them."""
 
 
 def every(period: int, offset: int) -> Callable[[int], Tensor]:
-    """Action columns at a fixed place in every step of `period` tokens: `every(3, 2)` for (return, state, action)."""
+    """Action columns at a fixed offset in every step of `period` tokens: `every(3, 2)` for (return, state, action)."""
     check_count("period", period, 1)
     if check_count("offset", offset, 0) >= period:
         raise ValueError(f"offset must be below period = {period}, got {offset}")
@@ -56,11 +56,11 @@ def every(period: int, offset: int) -> Callable[[int], Tensor]:
 
 
 class AttachedAccounts:
-    """Accounts attached to a model. Made by `hugging_face_accounts` and its like; a context manager.
+    """Accounts attached to a model. Created by `hugging_face_accounts` and the like; a context manager.
 
-    Leaving the context, or `detach()`, gives the model back exactly as it was. `beta` is a number, a tensor
-    (`column_bias` says which shapes) or a `BiasScale`; gradients reach it where it requires them. `transform` makes
-    payoffs of rewards, `clip` limits the bias, `columns` says which tokens are actions.
+    Leaving the context, or `detach()`, restores the model exactly. `beta` is a number, a tensor (see `column_bias` for
+    its shapes) or a `BiasScale`; gradients reach it if it requires them. `transform` turns rewards into payoffs, `clip`
+    limits the bias, `columns` says which tokens are actions.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class AttachedAccounts:
         self.beta, self.clip = beta, clip
         self.columns: Columns = every(3, 2) if columns is None else columns
         self.ledger: Ledger | None = None
-        """The live accounts, while there are any; where tokens tell the steps, those of the last call."""
+        """The live accounts, if any; if steps are read from tokens, those of the last call."""
         self._posted: Posted | None = None
         self._entered: Tensor | None = None
         self._calls: list[Call] = []
@@ -103,17 +103,17 @@ class AttachedAccounts:
         return bool(self._undo)
 
     def detach(self) -> None:
-        """Give the model back exactly as it was."""
+        """Restore the model exactly."""
         while self._undo:
             self._undo.pop()()
 
-    # What was done and what it earned.
+    # Actions and rewards.
 
     def enter(self, actions: Tensor, rewards: Tensor, mask: Tensor | None = None) -> Tensor:
         """Trace windows, (B, K[, dim]), (B, K) and mask (B, K); forwards read them from now on.
 
-        Gives the attractions, (B, K). Accounts start at zero in each window; to go on from before, trace whole
-        trajectories with `rule.trace` and give the window's part as `attractions=` in the call of the model.
+        Returns the attractions, (B, K). Accounts start at zero in each window; to carry balances over, trace whole
+        trajectories with `rule.trace` and pass the window's part as `attractions=` in the call of the model.
         """
         self._entered = self.trace(actions, rewards, mask)
         return self._entered
@@ -131,19 +131,19 @@ class AttachedAccounts:
         return books.one_per_action(books.trace(entry, books.payoffs(rewards), present))
 
     def begin(self, num_actors: int, keep: int = KEPT_STEPS) -> Ledger:
-        """Live accounts for actors that act now, at zero; forwards read them until `end`.
+        """Start live accounts for actors, at zero; forwards read them until `end`.
 
-        Where a sequence ends in an action's token, that action counts as the one still to be chosen. `keep` is the
-        largest number of actions that a sequence may have.
+        If a sequence ends in an action token, that action counts as the one still to be chosen. `keep` is the largest
+        number of actions in a sequence.
         """
         self.ledger = self.books.ledger(check_count("num_actors", num_actors, 1))
         self._posted = Posted(num_actors, check_count("keep", keep, 1))
         return self.ledger
 
     def post(self, actions: Tensor, rewards: Tensor, ended: Tensor | None = None) -> Tensor:
-        """Enter what every actor just did and earned, (n[, dim]) and (n,); gives its accounts, (n,).
+        """Enter every actor's last action and reward, (n[, dim]) and (n,); returns their balances, (n,).
 
-        Where `ended` (n,) is True the actor begins a new episode: accounts at zero, and nothing to read.
+        Where `ended` (n,) is True the actor begins a new episode: accounts at zero, and an empty history.
         """
         ledger, window = self._live()
         posted = self.post_to(ledger, actions, rewards)
@@ -153,32 +153,32 @@ class AttachedAccounts:
         return posted
 
     def post_to(self, ledger: Ledger, actions: Tensor, rewards: Tensor) -> Tensor:
-        """Enter actions (n[, dim]) and rewards (n,) in a ledger of this codebook and rule; their accounts, (n,)."""
+        """Enter actions (n[, dim]) and rewards (n,) in a ledger of this codebook and rule; returns balances, (n,)."""
         ledger.to(actions.device)
         books = self.books.to(actions.device)
         return books.one_per_action(books.post(ledger, books.route_step(actions), books.payoffs(rewards)))
 
     def restart(self, actors: Tensor) -> None:
-        """Live accounts back to zero, and nothing to read, for the actors where (n,) is True."""
+        """Reset the live accounts and history of the actors where (n,) is True."""
         ledger, window = self._live()
         ledger.reset(actors.to(ledger.attractions.device))
         window.restart(actors)
 
     def end(self) -> None:
-        """No live accounts any more."""
+        """End the live accounts."""
         self.ledger = self._posted = None
 
     @property
     def are_live(self) -> bool:
-        """Whether there are live accounts, begun by `begin`."""
+        """Whether there are live accounts, started by `begin`."""
         return self._posted is not None
 
     # What attention reads.
 
     def live_window(self, K: int, pending: bool = True) -> Tensor | None:
-        """The accounts of the last K actions, (n, K); None without live accounts.
+        """The balances of the last K actions, (n, K); None without live accounts.
 
-        `pending`: the last of them is still to be chosen, and reads 0.
+        `pending`: the last of them is still to be chosen, and is 0.
         """
         if not self.are_live:
             return None
@@ -194,12 +194,12 @@ class AttachedAccounts:
         rewards: Tensor | None = None,
         account_mask: Tensor | None = None,
     ) -> Tensor:
-        """The attractions (B, K) that a forward with these action columns reads; says what is missing without any.
+        """The attractions (B, K) that a forward with these action columns reads; raises if there are none.
 
-        A sequence that ends in an action column is taken for one whose last action is still to be chosen.
+        If a sequence ends in an action column, that action is taken as still to be chosen.
         """
         if attractions is None and (self.are_live or actions is None or rewards is None):
-            check_no_backward()  # others may be entered or posted by then
+            check_no_backward()  # the accounts may have changed since the forward pass
             attractions = self.live_window(int(columns.sum()), pending=bool(columns[-1]))
         if attractions is None and actions is not None and rewards is not None:
             attractions = self.trace(actions, rewards, account_mask)
@@ -207,52 +207,52 @@ class AttachedAccounts:
             attractions = self._entered
         if attractions is None:
             raise ValueError(
-                "the accounts know no actions and rewards: give attractions= (or actions= and rewards=) in the call of "
+                "the accounts have no actions and rewards: give attractions= (or actions= and rewards=) in the call of "
                 "the model, or call accounts.enter(actions, rewards) before it, or accounts.begin(num_actors) to act"
             )
         return attractions
 
     @property
     def were_entered(self) -> bool:
-        """Whether `enter` told of windows."""
+        """Whether windows were given by `enter`."""
         return self._entered is not None
 
     @property
     def are_silent(self) -> bool:
-        """Whether β is zero and nothing wants its gradient: the model is then left alone."""
+        """Whether β is zero and needs no gradient: the model is then left alone."""
         beta = self.beta() if isinstance(self.beta, BiasScale) else self.beta
         if not isinstance(beta, Tensor):
             return beta == 0
         learning = beta.requires_grad and torch.is_grad_enabled()
         return not learning and looking_is_free(beta) and not bool(beta.any())
 
-    def open(self, **told: Tensor | None) -> Call:
-        """A call of the model begins, maybe inside of another; it told this of its steps, by `choose`'s names."""
+    def open(self, **arguments: Tensor | None) -> Call:
+        """Begin a call of the model, possibly nested, with these arguments for `choose`."""
         thread = 0 if torch.compiler.is_compiling() else threading.get_ident()
-        self._calls.append(Call(told, thread))
+        self._calls.append(Call(arguments, thread))
         if len({call.thread for call in self._calls if call.thread}) > 1:
             raise RuntimeError("accounts serve one thread at a time: another is in a call of the model")
         return self._calls[-1]
 
     def close(self) -> None:
-        """That call is over."""
+        """End the call."""
         self._calls.pop()
 
     @property
     def call(self) -> Call | None:
-        """The call of the model that runs now."""
+        """The current call of the model."""
         return self._calls[-1] if self._calls else None
 
     def shown_for(self, S: int, device: torch.device) -> Call:
-        """The call that runs now, its S columns carrying what it told; outside of a call, what the accounts know."""
+        """The current call, with values on its S columns from its arguments; outside a call, from the accounts."""
         call = self.call or Call({}, 0)
         if call.column_values is None or call.column_values.shape[1] != S:
-            call.column_values = self.spread(self.choose(self.selector(S), **call.told), S, device)
+            call.column_values = self.spread(self.choose(self.selector(S), **call.arguments), S, device)
             call.made = {}
         return call
 
     def spread(self, attractions: Tensor, S: int, device: torch.device) -> Tensor:
-        """Attractions (B, K) on the action columns of S tokens, zeros elsewhere: (B, S), where the model is."""
+        """Attractions (B, K) on the action columns of S tokens, zeros elsewhere: (B, S), on the model's device."""
         attractions, columns = attractions.to(device), self.selector(S).to(device)
         K = int(columns.sum())
         if attractions.ndim != 2 or attractions.shape[1] not in (K, K + 1):  # the last action may have no token
@@ -276,13 +276,13 @@ class AttachedAccounts:
         return columns
 
     def bias(self, call: Call, layer: int, B: int, S: int) -> Tensor:
-        """What is added to the logits of a layer with B sequences and S columns, (B, 1 or heads, 1, S)."""
+        """The bias on the logits of a layer with B sequences and S columns, (B, 1 or heads, 1, S)."""
         values = call.column_values
         if values is None or tuple(values.shape) != (B, S):
-            came = None if values is None else tuple(values.shape)
+            shape = None if values is None else tuple(values.shape)
             raise ValueError(
                 f"the sequence layout does not match the accounts: attention has {B} sequences of {S} columns, the "
-                f"accounts have {came}"
+                f"accounts have {shape}"
             )
         beta = self.beta() if isinstance(self.beta, BiasScale) else self.beta
         row = layer if isinstance(beta, Tensor) and beta.ndim == 2 and beta.shape[0] > 1 else 0
@@ -296,7 +296,7 @@ class AttachedAccounts:
         return found
 
     def on_detach(self, undo: Callable[[], object]) -> None:
-        """Remember how to take back what was changed."""
+        """Register how to undo a change to the model."""
         self._undo.append(undo)
 
     def _live(self) -> tuple[Ledger, Posted]:
@@ -305,13 +305,16 @@ class AttachedAccounts:
         return self.ledger, self._posted
 
 
-def take_told(names: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor | None]:
-    """What a call tells the accounts, taken out of it but for what the model's own parameters, `names`, ask for."""
+def pop_arguments(names: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor | None]:
+    """The arguments of a call for the accounts, removed from `kwargs` unless the model itself has a parameter so named.
+
+    names: the model's own parameters.
+    """
     given = {**dict(zip(names, args, strict=False)), **kwargs}
-    told = {name: given.get(name) if name in names else kwargs.pop(name, None) for name in TOLD}
-    if (told["actions"] is None) != (told["rewards"] is None):
+    found = {name: given.get(name) if name in names else kwargs.pop(name, None) for name in ACCOUNT_ARGUMENTS}
+    if (found["actions"] is None) != (found["rewards"] is None):
         if "actions" not in names and "rewards" not in names:
-            alone = "rewards" if told["actions"] is None else "actions"
+            alone = "rewards" if found["actions"] is None else "actions"
             raise ValueError(f"actions= and rewards= belong together, got {alone}= alone")
-        told |= {"actions": None, "rewards": None}  # the model's own affair
-    return told
+        found |= {"actions": None, "rewards": None}  # they are for the model alone
+    return found

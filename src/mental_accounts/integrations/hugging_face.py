@@ -1,6 +1,6 @@
 """Accounts in Hugging Face models: DecisionTransformerModel, and GPT-2-style models over tokens.
 
-A reader sees the call of the model, and says what its columns carry; masks.py brings it to attention.
+A reader intercepts the call of the model and sets the values on its columns; masks.py adds them to the attention.
 """
 
 import copy
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from mental_accounts.accounts import BiasScale, Codebook, Ledger, RewardTransform, UpdateRule
 from mental_accounts.extras import check_library
-from mental_accounts.integrations.attached import AttachedAccounts, Columns, take_told
+from mental_accounts.integrations.attached import AttachedAccounts, Columns, pop_arguments
 from mental_accounts.integrations.masks import bias_attention
 from mental_accounts.integrations.refusals import check_arguments, mark
 
@@ -36,10 +36,10 @@ def hugging_face_accounts(
 ) -> AttachedAccounts:
     """Attach accounts to a model of transformers 5.
 
-    A DecisionTransformerModel is given actions and rewards in its own call, and padding by its attention_mask. A model
-    over tokens (GPT2LMHeadModel and its like) needs `columns`, the tokens that are actions, and to be told what they
-    earned: `actions=` and `rewards=` (with `account_mask=` (B, K) where windows are padded) or `attractions=` in the
-    call, or `steps`, which reads actions and rewards off those tokens; `generate` then keeps live accounts.
+    A DecisionTransformerModel gets actions and rewards in its own call, and padding from its attention_mask. A model
+    over tokens (GPT2LMHeadModel and the like) needs `columns`, the tokens that are actions, and their rewards:
+    `actions=` and `rewards=` (with `account_mask=` (B, K) if windows are padded) or `attractions=` in the call, or
+    `steps`, which reads actions and rewards from those tokens; `generate` then keeps live accounts.
     """
     check_library("transformers", "hugging_face_accounts")
     check_arguments(model, codebook, rule, beta)
@@ -69,75 +69,75 @@ def _is_decision_transformer(model: nn.Module) -> bool:
 
 
 def _shows_padding(mask: Any, before: int) -> bool:
-    """Whether some token is padding, by the mask that a model is given: (B, S), or made up for attention already.
+    """Whether some token is padding, according to a model's mask: (B, S), or already expanded for attention.
 
-    In a mask that is made up padding does not see itself; tokens that come after `before` others are never padding.
+    In an expanded mask, padding does not attend to itself; tokens after `before` others are never padding.
     """
     if mask is None or isinstance(mask, dict):
         return any(_shows_padding(one, before) for one in (mask or {}).values())
     if mask.ndim == 2:
         return not bool(mask.all())
-    seen = mask > torch.finfo(mask.dtype).min / 2 if mask.is_floating_point() else mask
-    return before == 0 and not bool(seen.diagonal(dim1=-2, dim2=-1).all())
+    attended = mask > torch.finfo(mask.dtype).min / 2 if mask.is_floating_point() else mask
+    return before == 0 and not bool(attended.diagonal(dim1=-2, dim2=-1).all())
 
 
 class _StepReader:
-    """Reads actions and rewards off the call of a DecisionTransformerModel."""
+    """Reads actions and rewards from the call of a DecisionTransformerModel."""
 
     def __init__(self, model: nn.Module, accounts: AttachedAccounts) -> None:
         self.accounts = accounts
         self.names = list(inspect.signature(model.forward).parameters)
 
     def before(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make the bias of this forward."""
+        """Compute the bias of this forward."""
         call = self.accounts.open()
-        told = take_told(self.names, args, kwargs)
+        found = pop_arguments(self.names, args, kwargs)
         if not self.accounts.are_silent:
             given = {**dict(zip(self.names, args, strict=False)), **kwargs}
-            states, rewards = given["states"], told["rewards"]
+            states, rewards = given["states"], found["rewards"]
             K = states.shape[1]
             if rewards is not None and rewards.ndim == 3:
-                told["rewards"] = rewards.squeeze(-1)
-            if told["account_mask"] is None:
-                told["account_mask"] = given.get("attention_mask")
-            chosen = self.accounts.choose(self.accounts.selector(3 * K), **told)
+                found["rewards"] = rewards.squeeze(-1)
+            if found["account_mask"] is None:
+                found["account_mask"] = given.get("attention_mask")
+            chosen = self.accounts.choose(self.accounts.selector(3 * K), **found)
             call.column_values = self.accounts.spread(chosen, 3 * K, states.device)
         return args, kwargs
 
     def after(self, *_: Any) -> None:
-        """Forget it."""
+        """End the call."""
         self.accounts.close()
 
 
 @dataclass
 class _Stream:
-    """A sequence, piece by piece: what its columns so far carry, (B, columns), and its accounts."""
+    """A sequence, piece by piece: the values on its columns so far, (B, columns), and its accounts."""
 
-    seen: Tensor
+    values: Tensor
     ledger: Ledger
 
     def sort(self, beams: Tensor) -> None:
-        """Have place i hold what `beams[i]` had."""
-        self.seen = self.seen[beams]
+        """Reorder: index i gets the entry of `beams[i]`."""
+        self.values = self.values[beams]
         self.ledger.sort(beams)
 
 
 class _TokenReader:
-    """Reads a model over tokens, in one piece or piece by piece behind a cache."""
+    """Reads the calls of a model over tokens, with whole sequences or piece by piece with a cache."""
 
     def __init__(self, model: nn.Module, accounts: AttachedAccounts, steps: Steps | None) -> None:
         self.accounts, self.steps = accounts, steps
         self.names = list(inspect.signature(model.forward).parameters)
         self.streams: WeakKeyDictionary[Any, _Stream] = WeakKeyDictionary()
-        """What each cache holds the rest of."""
+        """The stream whose keys and values each cache holds."""
         self._read: tuple[_Stream, Any] | None = None
-        """What the call that runs now makes of its stream, and its cache."""
+        """The stream and cache of the current call."""
 
     def before(self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make the bias of this forward; behind a cache, go on with the accounts of what it holds."""
+        """Compute the bias of this forward; with a cache, continue the accounts of the cached tokens."""
         self._read = None
         call = self.accounts.open()
-        told = take_told(self.names, args, kwargs)
+        found = pop_arguments(self.names, args, kwargs)
         if self.accounts.are_silent:
             return args, kwargs
         given = {**dict(zip(self.names, args, strict=False)), **kwargs}
@@ -145,29 +145,29 @@ class _TokenReader:
         sequences = given.get("inputs_embeds") if tokens is None else tokens
         if sequences is None:
             raise ValueError(
-                f"the call of {type(model).__name__} has neither input_ids nor inputs_embeds, so that the accounts do "
-                "not see its tokens: attach them to the part whose call has"
+                f"the call of {type(model).__name__} has neither input_ids nor inputs_embeds, so the accounts cannot "
+                "read its tokens: attach them to the part whose call has"
             )
         cache = given.get("past_key_values")
         before = 0 if cache is None else int(cache.get_seq_length())
-        untold = not self.accounts.are_live and all(value is None for value in told.values())
-        if self.steps is not None and tokens is not None and untold:
+        from_tokens = not self.accounts.are_live and all(value is None for value in found.values())
+        if self.steps is not None and tokens is not None and from_tokens:
             if _shows_padding(given.get("attention_mask"), before):
                 raise ValueError(
-                    "the sequence layout does not match the column selector: some tokens are padding, so that columns "
+                    "the sequence layout does not match the column selector: some tokens are padding, so columns "
                     "mean different things in different sequences; give sequences of one length"
                 )
             stream = self._go_on(tokens, before, cache)
             self._read = (stream, cache)
-            call.column_values = stream.seen
+            call.column_values = stream.values
             return args, kwargs
         S = before + sequences.shape[1]
-        chosen = self.accounts.choose(self.accounts.selector(S), **told)
+        chosen = self.accounts.choose(self.accounts.selector(S), **found)
         call.column_values = self.accounts.spread(chosen, S, sequences.device)
         return args, kwargs
 
     def succeeded(self, _: nn.Module, __: object, output: Any) -> None:
-        """Keep what was read off the tokens, with the cache that holds them."""
+        """Keep the values read from the tokens, with the cache that holds them."""
         if self._read is None:
             return
         stream, cache = self._read
@@ -180,17 +180,17 @@ class _TokenReader:
             self.streams[cache] = stream
 
     def after(self, *_: Any) -> None:
-        """Forget the call."""
+        """End the call."""
         self.accounts.close()
 
     def forget(self) -> None:
-        """Leave all caches as they were."""
+        """Restore all caches."""
         for cache in list(self.streams):
             cache.__dict__.pop("reorder_cache", None)
         self.streams.clear()
 
     def _follow(self, cache: Any) -> None:
-        """Have beam search sort the accounts together with their cache, which must not be kept alive by that."""
+        """Let beam search reorder the accounts together with their cache, without keeping the cache alive."""
         kept = ref(cache)
 
         def reorder_cache(beams: Tensor) -> None:
@@ -201,7 +201,7 @@ class _TokenReader:
         cache.reorder_cache = reorder_cache
 
     def _go_on(self, tokens: Tensor, before: int, cache: Any) -> _Stream:
-        """The stream with new tokens (B, n) after `before` others, which are in the cache."""
+        """The stream with new tokens (B, n) after `before` cached ones."""
         assert self.steps is not None
         B, n = tokens.shape
         if before == 0:
@@ -209,12 +209,12 @@ class _TokenReader:
             stream = _Stream(torch.zeros(B, 0, device=tokens.device), ledger)
         else:
             found = self.streams.get(cache)
-            if found is None or tuple(found.seen.shape) != (B, before):
-                came = "none of them" if found is None else f"{found.seen.shape[1]} of {found.seen.shape[0]}"
+            if found is None or tuple(found.values.shape) != (B, before):
+                known = "none of them" if found is None else f"{found.values.shape[1]} of {found.values.shape[0]}"
                 raise ValueError(
-                    f"the cache holds {before} tokens of {B} sequences, but the accounts have seen {came}: begin with "
+                    f"the cache holds {before} tokens of {B} sequences, but the accounts have read {known}: begin with "
                     "an empty cache while the accounts are attached, and generate without prompt_lookup_num_tokens or "
-                    "an assistant model, which take tokens back"
+                    "an assistant model, which discard tokens"
                 )
             stream = found
         is_action = self.accounts.selector(before + n)[before:].to(tokens.device)
@@ -224,4 +224,4 @@ class _TokenReader:
             actions, rewards = self.steps(tokens[:, is_action])
             posted = [self.accounts.post_to(ledger, actions[:, t], rewards[:, t]) for t in range(actions.shape[1])]
             fresh[:, is_action] = torch.stack(posted, dim=1).to(fresh.dtype)
-        return _Stream(torch.cat([stream.seen, fresh], dim=1), ledger)
+        return _Stream(torch.cat([stream.values, fresh], dim=1), ledger)

@@ -1,7 +1,7 @@
 """The bias in the masks of transformers' attention modules.
 
-It is added by hooks to the mask that each module is given. So it reaches whatever attention the model uses, eager, SDPA
-or a function registered with transformers' AttentionInterface, as long as that adds its mask.
+Hooks add it to the mask of each module. So it works with any attention implementation, eager, SDPA or a function
+registered with transformers' AttentionInterface, that adds its mask to the logits.
 """
 
 import inspect
@@ -15,14 +15,14 @@ from mental_accounts.integrations.attached import AttachedAccounts, Call
 from mental_accounts.integrations.refusals import CHECKPOINTING, check_no_backward, check_scale
 
 MASKLESS = ("flash", "flex", "paged")
-"""Attention implementations, by what is in their names, that take no additive mask."""
+"""Parts of the names of attention implementations that take no additive mask."""
 
 CACHES = ("past_key_values", "layer_past", "past_key_value")
-"""What attention modules call their cache."""
+"""Names of the cache argument of attention modules."""
 
 
 def bias_attention(model: nn.Module, accounts: AttachedAccounts) -> None:
-    """Have the mask of each attention module in a model of transformers carry the bias; or refuse the model."""
+    """Add the bias to the mask of each attention module in a transformers model; or refuse the model."""
     attention = _attention_modules(model)
     _check_implementation(model)
     _check_layers(model)
@@ -44,7 +44,7 @@ def _attention_modules(model: nn.Module) -> list[nn.Module]:
         module
         for module in model.modules()
         if takes_mask(module)
-        and not isinstance(module, nn.Embedding)  # OPT's places follow from the mask
+        and not isinstance(module, nn.Embedding)  # OPT computes positions from the mask
         and not any(takes_mask(inner) for inner in module.modules() if inner is not module)
         and not getattr(module, "is_cross_attention", False)
     ]
@@ -57,13 +57,13 @@ def _attention_modules(model: nn.Module) -> list[nn.Module]:
 
 
 def _number_of_heads(model: nn.Module) -> int | None:
-    """By its configuration; None where that does not say."""
+    """From its configuration; None if that does not say."""
     heads = getattr(getattr(model, "config", None), "num_attention_heads", None)
     return heads if isinstance(heads, int) else None
 
 
 def _refuse_checkpointing(parts: list[Any]) -> None:
-    """Refuse a model that will run its layers again in the backward pass."""
+    """Refuse a model that recomputes its layers in the backward pass."""
     if any(part.gradient_checkpointing for part in parts):
         raise ValueError(f"{CHECKPOINTING} (model.gradient_checkpointing_disable())")
 
@@ -83,19 +83,19 @@ def _implementation(module: nn.Module) -> str:
 
 
 def _check_layers(model: nn.Module) -> None:
-    """Refuse layers that are no attention over tokens: they remember what no bias reaches."""
+    """Refuse layers other than attention over tokens: no bias reaches their memory."""
     for name in ("layer_types", "layers_block_type", "block_types"):
         kinds = getattr(getattr(model, "config", None), name, None) or ()
         others = sorted({str(kind) for kind in kinds if "attention" not in str(kind) or "linear" in str(kind)})
         if others:
             raise ValueError(
-                f"{type(model).__name__} has layers that are no attention ({', '.join(others)}): accounts cannot bias "
-                "what these remember; use a model whose layers all attend"
+                f"{type(model).__name__} has layers without attention ({', '.join(others)}), which accounts cannot "
+                "bias; use a model with attention in every layer"
             )
 
 
 class _MaskHook:
-    """A forward pre-hook for the attention module of one layer: has its mask carry the bias."""
+    """A forward pre-hook for the attention module of one layer: adds the bias to its mask."""
 
     def __init__(self, accounts: AttachedAccounts, layer: int, module: nn.Module, checkpointing: list[Any]) -> None:
         self.accounts, self.layer, self.checkpointing = accounts, layer, checkpointing
@@ -103,19 +103,19 @@ class _MaskHook:
         self.place = self.names.index("attention_mask")
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The arguments of the attention, with another mask."""
+        """The arguments of the attention, with the bias in the mask."""
         call = self.accounts.call
         if call is None and not self.accounts.are_silent:
             check_no_backward()
             raise RuntimeError(
-                f"{type(module).__name__} runs outside of the call of the model that the accounts are attached to, so "
-                "that they do not see its tokens: call that model, attach them to the part that you call, or detach()"
+                f"{type(module).__name__} runs outside the call of the model that the accounts are attached to, so "
+                "they cannot read its tokens: call that model, attach them to the part that you call, or detach()"
             )
         if call is None or call.column_values is None:
             return None
-        _check_implementation(module)  # it may have been changed since
+        _check_implementation(module)  # may have changed since
         if self.layer == 0:
-            _refuse_checkpointing(self.checkpointing)  # and this switched on
+            _refuse_checkpointing(self.checkpointing)  # may have been switched on
         given = {**dict(zip(self.names, args, strict=False)), **kwargs}
         cache = next((given[name] for name in CACHES if given.get(name) is not None), None)
         added = self._added(call, module, given[self.names[0]], given.get("attention_mask"), cache)
@@ -124,7 +124,7 @@ class _MaskHook:
         return args, {**kwargs, "attention_mask": added}
 
     def _added(self, call: Call, module: nn.Module, hidden: Tensor, mask: Tensor | None, cache: Any) -> Tensor:
-        """The mask with the bias, (B, 1 or heads, rows, columns); made once for all layers that share mask and β."""
+        """The mask plus the bias, (B, 1 or heads, rows, columns); computed once for layers that share mask and β."""
         assert call.column_values is not None
         B, rows = hidden.shape[:2]
         shown = call.column_values.shape[1]
@@ -157,21 +157,21 @@ class _MaskHook:
 
 
 def _cache_layer(module: nn.Module, cache: Any) -> Any:
-    """What a cache keeps for an attention module; None where there is nothing yet."""
+    """An attention module's part of a cache; None if it is empty."""
     own, shared = getattr(module, "layer_idx", None), getattr(module, "kv_shared_layer_index", None)
     place, layers = (own or 0) if shared is None else shared, getattr(cache, "layers", ())
     return layers[place] if place < len(layers) else None
 
 
 def _columns(module: nn.Module, cache: Any, shown: int) -> int:
-    """Columns of an attention without a mask: those that the accounts know, or all places of a static cache."""
+    """Columns of attention without a mask: those the accounts know, or all slots of a static cache."""
     return getattr(_cache_layer(module, cache), "max_cache_len", shown)
 
 
 def _seen_columns(module: nn.Module, cache: Any, shown: int, columns: int) -> int:
-    """`shown`, where a cache explains that attention has other columns: empty places at its end, or a sliding window.
+    """`shown`, if the cache explains the different number of columns: empty slots at its end, or a sliding window.
 
-    Anything else is a layout that the accounts do not know, and `columns` is given back for them to refuse.
+    Any other layout is unknown to the accounts; `columns` is then returned unchanged for them to refuse.
     """
     layer = _cache_layer(module, cache)
     explains = "max_cache_len" if columns > shown else "is_sliding"

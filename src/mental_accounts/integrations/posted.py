@@ -1,4 +1,4 @@
-"""The last balances that were posted for each actor: what a window of live accounts reads."""
+"""The last posted balances of each actor, as read by a window of live accounts."""
 
 from collections import deque
 
@@ -7,20 +7,20 @@ import torch.nn.functional as F
 from torch import Tensor
 
 KEPT_STEPS = 4096
-"""Steps that are kept unless more are asked for."""
+"""Default number of steps to keep."""
 
 
 class Posted:
-    """The balances of the last `keep` actions of `num_actors` actors; an episode's end hides what came before it."""
+    """The balances of the last `keep` actions of `num_actors` actors; earlier episodes are hidden."""
 
     def __init__(self, num_actors: int, keep: int) -> None:
         self._steps: deque[Tensor] = deque(maxlen=keep)
         self._count = 0
         self._began = torch.zeros(num_actors, dtype=torch.int64)
-        """How many steps came before the episode that each actor is in."""
+        """The number of steps before each actor's current episode."""
 
     def append(self, balances: Tensor) -> None:
-        """One step of all actors, (n,)."""
+        """Append one step of all actors, (n,)."""
         self._steps.append(balances)
         self._count += 1
 
@@ -29,12 +29,12 @@ class Posted:
         self._began = torch.where(actors, self._count, self._began.to(actors.device))
 
     def last(self, K: int, device: torch.device) -> Tensor:
-        """Balances of the last K actions, (n, K); 0 where an actor has not done so many in its episode."""
+        """Balances of the last K actions, (n, K); 0 before the start of an actor's episode."""
         keep = self._steps.maxlen
         assert keep is not None
         if K > keep and self._count > keep:
             raise ValueError(
-                f"the accounts of {K} actions are asked for, but live accounts keep those of the last {keep}; "
+                f"the accounts of {K} actions are needed, but live accounts keep those of the last {keep}; "
                 f"begin them with begin(num_actors, keep={K})"
             )
         n = min(K, len(self._steps))

@@ -1,4 +1,4 @@
-"""What cannot be given accounts, or not now: refused with the reason."""
+"""Models and arguments that accounts cannot be attached to: refused, with the reason."""
 
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 _TAKEN: WeakSet[nn.Module] = WeakSet()
 """Modules that have accounts."""
 
-CHECKPOINTING = "gradient checkpointing runs attention again after the accounts moved on: switch it off"
+CHECKPOINTING = "gradient checkpointing recomputes attention after the accounts have changed: switch it off"
 
 
 def check_arguments(model: nn.Module, codebook: Codebook, rule: UpdateRule, beta: float | Tensor | BiasScale) -> None:
-    """Refuse arguments in the wrong places, and a model that has accounts already."""
+    """Refuse arguments of the wrong type, and a model that already has accounts."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
     check_codebook(codebook)
@@ -26,7 +26,7 @@ def check_arguments(model: nn.Module, codebook: Codebook, rule: UpdateRule, beta
     if not isinstance(beta, (int, float, Tensor, BiasScale)) or isinstance(beta, bool):
         raise TypeError(f"beta must be a number, a tensor or a BiasScale, got {type(beta).__name__}")
     if any(part in _TAKEN for part in model.modules()):
-        raise ValueError("the model, or a part of it, has accounts already: detach them first")
+        raise ValueError("the model, or a part of it, already has accounts: detach them first")
 
 
 def mark(model: nn.Module, accounts: "AttachedAccounts") -> None:
@@ -37,7 +37,7 @@ def mark(model: nn.Module, accounts: "AttachedAccounts") -> None:
 
 
 def check_scale(beta: float | Tensor | BiasScale, layers: int, heads: int | None) -> None:
-    """Refuse a β whose shape is not that of the model's attention; `heads` is None where nobody knows."""
+    """Refuse a β whose shape does not fit the model's attention; `heads` is None if unknown."""
     value = beta() if isinstance(beta, BiasScale) else beta
     if not isinstance(value, Tensor) or value.ndim == 0:
         return
@@ -51,6 +51,6 @@ def check_scale(beta: float | Tensor | BiasScale, layers: int, heads: int | None
 
 
 def check_no_backward() -> None:
-    """Refuse to run attention once more in a backward pass, when nobody knows what the accounts showed before."""
+    """Refuse to recompute attention in a backward pass, when the accounts may have changed."""
     if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
         raise RuntimeError(CHECKPOINTING)

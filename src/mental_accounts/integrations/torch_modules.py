@@ -1,8 +1,8 @@
-"""Accounts in plain PyTorch: TransformerEncoder, TransformerEncoderLayer, MultiheadAttention, or a model made of them.
+"""Accounts in plain PyTorch: TransformerEncoder, TransformerEncoderLayer, MultiheadAttention, or a model built of them.
 
-The bias goes into the float mask of every self-attention. PyTorch's fused inference path skips the attention modules,
-so it is off while a bias is there; where β is zero nothing is changed, and the fused path is as it was. Attention that
-is reached past the model's own call (`policy.act`, `policy.encoder`) reads live accounts, or what was entered.
+The bias is added to the float mask of every self-attention. PyTorch's fused inference path skips the attention modules,
+so it is off while there is a bias; if β is zero nothing changes, and the fused path stays on. Attention that is called
+without the model's own forward (`policy.act`, `policy.encoder`) reads live accounts, or windows given to `enter`.
 """
 
 import inspect
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from mental_accounts.accounts import BiasScale, Codebook, RewardTransform, UpdateRule
-from mental_accounts.integrations.attached import AttachedAccounts, Columns, take_told
+from mental_accounts.integrations.attached import AttachedAccounts, Columns, pop_arguments
 from mental_accounts.integrations.refusals import check_arguments, check_scale, mark
 
 
@@ -28,11 +28,11 @@ def torch_accounts(
     clip: float | None = None,
     columns: Columns | None = None,
 ) -> AttachedAccounts:
-    """Attach accounts to a model that is made of PyTorch's own modules: to all its attention but a decoder's to memory.
+    """Attach accounts to a model built of PyTorch's own modules: to all attention except a decoder's cross-attention.
 
-    The model's call then also takes `actions=` (B, K[, dim]) and `rewards=` (B, K), with `account_mask=` (B, K) where
-    windows are padded, or `attractions=` (B, K), unless `accounts.enter` or `accounts.begin` told before. `columns`
-    says which tokens are actions; tokens are (return, state, action) per step without it.
+    The model's call then also takes `actions=` (B, K[, dim]) and `rewards=` (B, K), with `account_mask=` (B, K) if
+    windows are padded, or `attractions=` (B, K), unless `accounts.enter` or `accounts.begin` was called before.
+    `columns` says which tokens are actions; by default tokens are (return, state, action) per step.
     """
     check_arguments(model, codebook, rule, beta)
     modules = self_attention_modules(model)
@@ -50,7 +50,7 @@ def torch_accounts(
 
 
 def self_attention_modules(model: nn.Module) -> list[nn.MultiheadAttention]:
-    """Every MultiheadAttention of a model, in order, but for a decoder's attention to its memory."""
+    """Every MultiheadAttention of a model, in order, except a decoder's cross-attention."""
     memory = {
         id(part.multihead_attn) for part in model.modules() if isinstance(part, nn.TransformerDecoderLayer)
     }  # fmt: skip
@@ -69,7 +69,7 @@ def self_attention_modules(model: nn.Module) -> list[nn.MultiheadAttention]:
 
 
 def _replace_forward(module: nn.Module, forward: Callable[..., Any], accounts: AttachedAccounts) -> None:
-    """Shadow a module's forward. A hook would do, but hooks turn PyTorch's fused path off for good."""
+    """Shadow a module's forward. A hook would do, but hooks disable PyTorch's fused path altogether."""
     earlier = module.__dict__.get("forward")
     module.forward = forward
 
@@ -92,19 +92,19 @@ def _without_fast_path() -> Iterator[None]:
 
 
 class _Reader:
-    """The model's own call, which now also takes what the accounts want to know."""
+    """The model's own forward, which now also takes arguments for the accounts."""
 
     def __init__(self, model: nn.Module, accounts: AttachedAccounts) -> None:
         self.call, self.accounts = model.forward, accounts
         self.names = list(inspect.signature(model.forward).parameters)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """As the model's own forward; actions, rewards, attractions and account_mask are the accounts'."""
-        told = take_told(self.names, args, kwargs)
+        """As the model's own forward; actions, rewards, attractions and account_mask are for the accounts."""
+        found = pop_arguments(self.names, args, kwargs)
         if self.accounts.are_silent:
             return self.call(*args, **kwargs)
         try:
-            self.accounts.open(**told)
+            self.accounts.open(**found)
             with _without_fast_path():
                 return self.call(*args, **kwargs)
         finally:
@@ -112,7 +112,7 @@ class _Reader:
 
 
 class _SlowEncoder:
-    """An encoder or a layer of it, which may be called past the model's own call: never by the fused path."""
+    """An encoder or one of its layers, which may be called directly: never uses the fused path."""
 
     def __init__(self, module: nn.Module, accounts: AttachedAccounts) -> None:
         self.call, self.accounts = module.forward, accounts
@@ -151,8 +151,8 @@ class _BiasedAttention:
             mask = torch.zeros(mask.shape, dtype=query.dtype, device=mask.device).masked_fill(mask, -torch.inf)
         given["attn_mask"] = full if mask is None else mask + full
         padding = given.get("key_padding_mask")
-        if padding is not None and padding.dtype == torch.bool:  # both masks must be of one type
+        if padding is not None and padding.dtype == torch.bool:  # both masks must have the same type
             zeros = torch.zeros(padding.shape, dtype=query.dtype, device=padding.device)
             given["key_padding_mask"] = zeros.masked_fill(padding, -torch.inf)
-        given["is_causal"] = False  # a hint that would have the mask ignored
+        given["is_causal"] = False  # with this hint PyTorch would ignore the mask
         return self.call(**given)

@@ -1,8 +1,8 @@
 """Accounts in TorchRL's decision-transformer actors: DecisionTransformer, DTActor, OnlineDTActor, and what wraps them.
 
-Their tokens are (return, state, action), and their backbone is a GPT-2 of Hugging Face. They are not given rewards; so
-rewards are read off the returns-to-go, unless the accounts were told otherwise. In a rollout, `ledger_transform` keeps
-live accounts from the rewards of the environment itself.
+Their tokens are (return, state, action), and their backbone is Hugging Face's GPT-2. They do not take rewards; so
+rewards are computed from the returns-to-go, unless `enter` or `begin` provided them. In a rollout, `ledger_transform`
+keeps live accounts from the environment's own rewards.
 """
 
 import inspect
@@ -31,8 +31,8 @@ def torchrl_accounts(
 ) -> AttachedAccounts:
     """Attach accounts to the one DecisionTransformer inside a TorchRL actor or policy (not a loss: give it the actor).
 
-    Rewards are differences of `return_to_go` divided by `return_scale` (what returns were multiplied by), undiscounted;
-    the last step of a window has none yet. `accounts.enter` and `accounts.begin` take precedence.
+    Rewards are differences of `return_to_go` divided by `return_scale` (the factor that returns were multiplied by),
+    undiscounted; the last step of a window has none yet. `accounts.enter` and `accounts.begin` take precedence.
     """
     check_library("transformers", "torchrl_accounts")
     check_library("torchrl", "torchrl_accounts")
@@ -50,14 +50,14 @@ def torchrl_accounts(
 def ledger_transform(accounts: AttachedAccounts, action_key: str = "action", reward_key: str = "reward") -> Any:
     """A TorchRL transform that posts every step of an environment to live accounts: `env.append_transform(...)`.
 
-    Accounts start when the environment is reset, and again where an episode begins anew. Append it before transforms
-    that stack actions (CatFrames), so that it sees single ones.
+    Accounts start when the environment is reset, and restart with every new episode. Append it before transforms that
+    stack actions (CatFrames), so that it gets single actions.
     """
     check_library("torchrl", "ledger_transform")
     from torchrl.envs import Transform  # type: ignore[import-untyped,unused-ignore]
 
     class LedgerTransform(Transform):  # type: ignore[misc,unused-ignore]
-        """Posts actions and rewards, and begins anew with every episode."""
+        """Posts actions and rewards, and restarts with every episode."""
 
         def _step(self, tensordict: Any, next_tensordict: Any) -> Any:
             actions, rewards = tensordict.get(action_key), next_tensordict.get(reward_key)
@@ -95,14 +95,14 @@ def _decision_transformer(model: nn.Module) -> Any:
 
 
 class _ReturnReader:
-    """Reads actions and returns-to-go off the call of a DecisionTransformer."""
+    """Reads actions and returns-to-go from the call of a DecisionTransformer."""
 
     def __init__(self, backbone: nn.Module, accounts: AttachedAccounts, return_scale: float) -> None:
         self.accounts, self.return_scale = accounts, return_scale
         self.names = list(inspect.signature(backbone.forward).parameters)
 
     def before(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make the bias of this forward."""
+        """Compute the bias of this forward."""
         attractions = kwargs.pop("attractions", None)
         call = self.accounts.open()
         if self.accounts.are_silent:
@@ -110,7 +110,7 @@ class _ReturnReader:
         given = {**dict(zip(self.names, args, strict=False)), **kwargs}
         actions, returns = given["action"], given["return_to_go"]
         K = actions.shape[-2]
-        flat = actions.reshape(-1, K, actions.shape[-1])  # (B, K, dim), as the model itself makes it
+        flat = actions.reshape(-1, K, actions.shape[-1])  # (B, K, dim), as in the model itself
         if attractions is None and not self.accounts.are_live and not self.accounts.were_entered:
             rewards = rewards_of(returns.reshape(-1, K)) / self.return_scale
             attractions = self.accounts.trace(flat, rewards)
@@ -119,10 +119,10 @@ class _ReturnReader:
         return args, kwargs
 
     def after(self, *_: Any) -> None:
-        """Forget it."""
+        """End the call."""
         self.accounts.close()
 
 
 def rewards_of(returns_to_go: Tensor) -> Tensor:
-    """(B, K) -> (B, K): what each step lowered the return-to-go by; 0 for the last, which has not been answered."""
+    """(B, K) -> (B, K): the decrease of the return-to-go at each step; 0 for the last, whose reward is unknown yet."""
     return F.pad(returns_to_go[:, :-1] - returns_to_go[:, 1:], (0, 1)).to(torch.float32)

@@ -1,4 +1,4 @@
-"""How a policy learns."""
+"""Training one policy."""
 
 from mental_accounts.learning.objective import Losses, Objective
 from mental_accounts.learning.optimizers import Lamb, WarmUp, clip_gradients, make_optimizer

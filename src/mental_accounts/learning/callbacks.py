@@ -1,7 +1,7 @@
 """The user's callbacks: called with every event of a run, which they can stop.
 
-A callback is anything that can be called with an event. Returning `STOP` stops the run at the next place where it can
-go on exactly: before the next update, step or iteration. So does an exception, which is raised again from there as a
+A callback is anything that can be called with an event. Returning `STOP` stops the run at the next point from which it
+can be resumed exactly: before the next update, step or iteration. So does an exception, which is re-raised there as a
 `CallbackError`. Either way the run writes a checkpoint first.
 """
 
@@ -17,7 +17,7 @@ from mental_accounts.learning.events import Event
 
 
 class Stop(enum.Enum):
-    """What a callback returns to stop a run."""
+    """Returned by a callback to stop the run."""
 
     STOP = "stop"
 
@@ -27,7 +27,7 @@ Callback = Callable[[Event], object]
 
 
 def check_callbacks(callbacks: Callback | Sequence[Callback]) -> tuple[Callback, ...]:
-    """One callback or several, as several; what cannot be called with an event is refused."""
+    """One callback or several, as a tuple; anything that cannot be called with an event is refused."""
     given = (callbacks,) if callable(callbacks) else callbacks
     if not isinstance(given, Sequence):
         raise UsageError(f"callbacks must be functions of an event, got {given!r}; pass a list: callbacks=[f, g]")
@@ -44,20 +44,20 @@ def check_callbacks(callbacks: Callback | Sequence[Callback]) -> tuple[Callback,
 
 
 class Callbacks:
-    """Calls them; what they answer is kept until the run asks for it by `check`."""
+    """Calls the callbacks; `check` acts on their results once the run can stop."""
 
     def __init__(self, callbacks: Callback | Sequence[Callback], folder: Path) -> None:
         self._callbacks, self._folder = check_callbacks(callbacks), folder
         self._stopped_by: str | None = None
         self._error: tuple[str, Exception] | None = None
         self.can_checkpoint = False
-        """Whether there is something to save: until then an error is raised at once, and nothing is left behind."""
+        """Whether there is anything to save: until then an error is raised at once, and nothing is left behind."""
 
     def __bool__(self) -> bool:
         return bool(self._callbacks)
 
     def __call__(self, event: Event) -> None:
-        """Call all of them, unless one has raised before. What they draw of PyTorch's generator changes nothing."""
+        """Call all of them, unless one has raised before. Their use of PyTorch's generator does not affect the run."""
         if not self._callbacks or self._error is not None:
             return
         drawn = torch.get_rng_state()
@@ -71,7 +71,7 @@ class Callbacks:
             try:
                 answer = callback(event)
                 if isinstance(answer, bool):
-                    raise TypeError(f"it returned {answer}; return ma.STOP to stop the run, and None to go on")
+                    raise TypeError(f"it returned {answer}; return ma.STOP to stop the run, or None to continue")
             except Exception as error:
                 who = f"callback {_name(callback)} raised {type(error).__name__} at {_when(event)}: {error}"
                 self._error = who, error
@@ -82,21 +82,21 @@ class Callbacks:
                 self._stopped_by = f"callback {_name(callback)} at {_when(event)}"
 
     def check(self) -> None:
-        """Stop here, if a callback asked for it or raised."""
+        """Stop here, if a callback returned STOP or raised."""
         if self._error is not None:
             self.check_error()
         if self._stopped_by is not None:
             raise StoppedRunError(f"stopped by {self._stopped_by}")
 
     def check_error(self, how_to_go_on: str | None = None) -> None:
-        """Raise what a callback raised."""
+        """Re-raise a callback's exception."""
         if self._error is not None:
             what, error = self._error
             if how_to_go_on is None:
-                again = f"go on with ma.resume({str(self._folder)!r}, callbacks=...)"
-                how_to_go_on = f"the run is saved as it was: mend the callback, and {again}"
+                again = f"continue with ma.resume({str(self._folder)!r}, callbacks=...)"
+                how_to_go_on = f"the run is saved: fix the callback, and {again}"
                 if not self.can_checkpoint:
-                    how_to_go_on = "nothing was trained before it: mend the callback, and try again"
+                    how_to_go_on = "nothing was trained yet: fix the callback, and try again"
             raise CallbackError(f"{what}; {how_to_go_on}") from error
 
 

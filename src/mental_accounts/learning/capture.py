@@ -1,8 +1,8 @@
-"""Many updates without the host in between: on a GPU one update is captured in a CUDA graph and replayed.
+"""Repeated updates without host overhead: on a GPU one update is captured in a CUDA graph and replayed.
 
 Launching an update's kernels one by one takes longer than running them. The graph holds everything, from drawing
 windows to the step of λ; what changes from one update to the next (random numbers, learning rate, the live part of the
-store) lies in tensors that the graph reads anew.
+store) is in tensors that every replay reads again.
 """
 
 import warnings
@@ -14,11 +14,11 @@ from mental_accounts.data.windows import WindowSampler
 from mental_accounts.learning.update import Updater
 
 WARM_UPS = 3
-"""Updates made eagerly first: they set up optimiser states and workspaces, and they count."""
+"""Eager updates before the capture: they set up optimiser states and workspaces, and count as updates."""
 
 
 class RepeatedUpdate:
-    """`step()` makes one update of windows from a sampler; captured on a GPU, eager elsewhere."""
+    """`step()` makes one update on windows from a sampler; captured on a GPU, eager elsewhere."""
 
     def __init__(self, updater: Updater, sampler: WindowSampler, say: Callable[[str], None]) -> None:
         self.updater, self.sampler, self.say = updater, sampler, say
@@ -43,19 +43,19 @@ class RepeatedUpdate:
     def _update(self) -> None:
         try:
             with warnings.catch_warnings():
-                if self.updater.is_compiled and not self.made:  # compilers have advice for their own developers
+                if self.updater.is_compiled and not self.made:  # compilers print advice meant for their developers
                     warnings.simplefilter("ignore")
                 self.updater.update(self.sampler())
         except Exception as error:
             if not self.updater.is_compiled or self.made:
                 raise
-            self.say(f"updates cannot be compiled here ({_first_line(error)}); going on without, more slowly")
+            self.say(f"updates cannot be compiled here ({_first_line(error)}); continuing without, more slowly")
             self.updater.uncompile()
             self.sampler.uncompile()
             self.updater.update(self.sampler())
 
     def _on_side_stream(self) -> None:
-        """Eagerly, on another stream than the current one: what is set up there may be used by a capture."""
+        """One eager update on a side stream, as required before a capture."""
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -63,7 +63,7 @@ class RepeatedUpdate:
         torch.cuda.current_stream().wait_stream(stream)
 
     def _capture(self) -> None:
-        """Record one update without making it."""
+        """Capture one update without running it."""
         self.sampler.store.pin_addresses()
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.sampler.generator)
@@ -72,7 +72,7 @@ class RepeatedUpdate:
                 self.updater.update(self.sampler())
         except RuntimeError as error:
             self.wanted = False
-            self.say(f"updates cannot be captured in a CUDA graph here ({error}); going on without, more slowly")
+            self.say(f"updates cannot be captured in a CUDA graph here ({error}); continuing without, more slowly")
             return
         self.graph = graph
 

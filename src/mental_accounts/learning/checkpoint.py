@@ -1,4 +1,4 @@
-"""The whole state of a run on disk, as safetensors + JSON: whole or not at all, the last two kept.
+"""The whole state of a run on disk, as safetensors + JSON: written atomically, the last two kept.
 
 checkpoint/00012/tensors.safetensors   weights, optimiser states, λ, generators
 checkpoint/00012/state.json            counters and sums; the tensors' checksum; written last
@@ -27,14 +27,14 @@ KEPT = 2
 
 @dataclass
 class Checkpoint:
-    """What a run needs to go on exactly where it was."""
+    """Everything a run needs to continue exactly where it stopped."""
 
     tensors: dict[str, Tensor]
     state: dict[str, Any] = field(default_factory=dict)
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    """Add a checkpoint; older ones than the last two go once it is whole."""
+    """Write a checkpoint; once it is complete, all but the last two are deleted."""
     folder.mkdir(parents=True, exist_ok=True)
     number = max((int(path.name) for path in _numbered(folder)), default=0) + 1
     target = folder / f"{number:05d}"
@@ -48,16 +48,17 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
         shutil.rmtree(target, ignore_errors=True)
         raise
     whole = [path for path in _numbered(folder) if (path / "state.json").exists()]
-    for old in set(_numbered(folder)) - set(whole[-KEPT:]):  # older ones, and what a killed process left half-written
+    for old in set(_numbered(folder)) - set(whole[-KEPT:]):  # older ones, and those a killed process left incomplete
         shutil.rmtree(old, ignore_errors=True)
 
 
 def read_checkpoint(
     folder: Path, say: Callable[[str], None], look: Callable[[Checkpoint], object] = lambda _: None
 ) -> Checkpoint | None:
-    """The newest checkpoint that is whole, None where there was none; says which ones it passed over, and why.
+    """The newest usable checkpoint, or None if there is none; reports which ones it skipped, and why.
 
-    `look` may raise over what else belongs to a checkpoint. Those passed over are removed once one was found.
+    `look` checks other files of a checkpoint, and raises if it cannot be used. Skipped checkpoints are removed once a
+    usable one is found.
     """
     found = _numbered(folder) if folder.is_dir() else []
     problems, passed = [], []
@@ -74,7 +75,7 @@ def read_checkpoint(
                 shutil.rmtree(damaged, ignore_errors=True)
             return checkpoint
     if any((path / "state.json").exists() for path in found):
-        raise CheckpointError("; ".join(problems) + f"; delete {folder} to start the run anew")
+        raise CheckpointError("; ".join(problems) + f"; delete {folder} to start the run again")
     return None
 
 
@@ -85,7 +86,7 @@ def _read(path: Path) -> Checkpoint:
         raise ValueError(f"it has format {shown(header['format'])}, this version reads format {FORMAT}")
     data = (path / "tensors.safetensors").read_bytes()
     if hashlib.sha256(data).hexdigest() != header["sha256"]:
-        raise ValueError(f"tensors.safetensors is damaged or cut short ({len(data)} bytes)")
+        raise ValueError(f"tensors.safetensors is damaged or truncated ({len(data)} bytes)")
     return Checkpoint(load(data), header["state"])
 
 
@@ -96,7 +97,7 @@ def _numbered(folder: Path) -> list[Path]:
 
 
 def optimizer_tensors(prefix: str, optimizer: Optimizer) -> dict[str, Tensor]:
-    """Every tensor of an optimiser's state by name; numbers beside them are configuration, not state."""
+    """Every tensor of an optimiser's state, by name; plain numbers are configuration, not state."""
     state = optimizer.state_dict()
     found = {
         f"{prefix}.state.{index}.{name}": value
@@ -109,7 +110,7 @@ def optimizer_tensors(prefix: str, optimizer: Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer_tensors(prefix: str, optimizer: Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Back from `optimizer_tensors`."""
+    """The inverse of `optimizer_tensors`."""
     state = optimizer.state_dict()
     state["state"] = {}
     for name, value in tensors.items():

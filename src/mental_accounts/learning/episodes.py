@@ -1,4 +1,4 @@
-"""Whole episodes as they are played, and as a store of trajectories."""
+"""Whole episodes, and their conversion to and from a store of trajectories."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +15,7 @@ Array = NDArray[Any]
 class Episode:
     """One whole episode of T steps."""
 
-    observations: Array  # (T, state): what was seen before each action
+    observations: Array  # (T, state): before each action
     actions: Array  # (T, dim) or (T,), in the environment's units
     rewards: Array  # (T,)
     terminated: bool

@@ -1,4 +1,4 @@
-"""Playing with a trained policy: from a run folder, or from a saved policy and the name of an environment."""
+"""Playing episodes with a trained policy: of a run folder, or a saved policy with the name of an environment."""
 
 import importlib.util
 import os
@@ -30,15 +30,15 @@ FRAMES_PER_SECOND = 30
 
 @dataclass(frozen=True)
 class Subject:
-    """A policy with its environment and the return to ask for."""
+    """A policy with its environment and target return."""
 
     policy: DecisionTransformer
     env_id: str
     target_return: float
     scale: tuple[float, float] | None
-    """The returns of a random policy and of an expert, where they are known."""
+    """The returns of a random policy and of an expert, if known."""
     env: EnvironmentSource | None = None
-    """How to make the environment, where its id does not say."""
+    """How to make the environment, if its id is not enough."""
 
     def make_env(self, **kwargs: Any) -> Environment:
         """One environment."""
@@ -53,9 +53,9 @@ def read_subject(
     *,
     env: EnvironmentSource | None = None,
 ) -> Subject:
-    """A run folder knows everything; a bare policy has to be told its environment and target.
+    """A run folder has everything; a saved policy on its own needs an environment and a target return.
 
-    `env` makes the environment, where no id says how.
+    `env` makes the environment, if an id is not enough.
     """
     folder, saved, scale = RunFolder(path), policy_folder(path), None
     if folder.is_run:
@@ -68,7 +68,7 @@ def read_subject(
         raise UsageError(f"{path} does not say which environment the policy is for; give --env-id (in Python: env=)")
     if target_return is None:
         raise UsageError(
-            f"{path} does not say which return to ask for; give --target-return (in Python: target_return=)"
+            f"{path} does not say which return to target; give --target-return (in Python: target_return=)"
         )
     policy = DecisionTransformer.load(saved, choose_device(device))
     return subject_of(policy, env or EnvironmentSource(str(env_id)), target_return, scale)
@@ -80,14 +80,14 @@ def subject_of(
     target_return: float,
     scale: tuple[float, float] | None = None,
 ) -> Subject:
-    """A policy and an environment that fits it; another one is refused."""
+    """A policy with its environment; refused if they do not fit."""
     example = env()
     state_dim, action = state_dim_of(example.observation_space), action_spec_of(example.action_space)
     example.close()
     known = policy.config
     if (known.state_dim, known.action) != (state_dim, action):
         raise UsageError(
-            f"the policy does not fit {env.name}: it knows observations of size {known.state_dim} and {known.action}, "
+            f"the policy does not fit {env.name}: it has observations of size {known.state_dim} and {known.action}, "
             f"the environment has {state_dim} and {action}"
         )
     return Subject(policy, env.name, target_return, scale, env)
@@ -96,7 +96,7 @@ def subject_of(
 def play_subject(
     subject: Subject, episodes: int, seed: int = 0, *, sample: bool = False, view: View | None = None
 ) -> list[Episode]:
-    """So many whole episodes, played in parallel. Everything random follows from `seed`."""
+    """Whole episodes, played in parallel. Everything random follows from `seed`."""
     if episodes < 1:
         raise UsageError(f"episodes must be at least 1, got {episodes}")
     pace = PACES[subject.policy.device.type]
@@ -118,14 +118,14 @@ def play_subject(
 
 
 def environment_seed(seed: int, place: int) -> int:
-    """With what `play_subject` resets the environment of its episode number `place`."""
+    """The seed with which `play_subject` resets the environment of episode number `place`."""
     return derive(derive(seed, "evaluate"), "environment", place)
 
 
 def evaluate_policy(
     subject: Subject, episodes: int, seed: int = 0, *, sample: bool = False, view: View | None = None
 ) -> tuple[dict[str, Any], Episode]:
-    """Returns and lengths of so many episodes; and the first of them."""
+    """Returns and lengths of some episodes, and the first of them."""
     played = play_subject(subject, episodes, seed, sample=sample, view=view)
     returns, lengths = np.array([episode.total for episode in played]), np.array([len(episode) for episode in played])
     result: dict[str, Any] = {
@@ -143,7 +143,7 @@ def evaluate_policy(
 
 
 def check_video(path: Path) -> None:
-    """Say before anything is played that there can be no such video."""
+    """Raise before anything is played if the video cannot be made."""
     if path.suffix != ".gif":
         raise UsageError(f"the video must be a .gif file, got {path}")
     if importlib.util.find_spec("imageio") is None:
@@ -153,7 +153,7 @@ def check_video(path: Path) -> None:
 
 
 def film(subject: Subject, episode: Episode, seed: int, path: Path) -> None:
-    """Play the actions of `evaluate_policy`'s first episode again before a camera."""
+    """Replay the actions of `evaluate_policy`'s first episode, and render them."""
     import imageio.v3 as imageio  # comes with the mujoco extra
 
     env = subject.make_env(render_mode="rgb_array")

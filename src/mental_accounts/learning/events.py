@@ -1,4 +1,4 @@
-"""What happens in a run, as typed values: the display, a study's processes and the user's callbacks all read these.
+"""Events of a run, as typed values: the display, a study's processes and the user's callbacks all read these.
 
 A run emits them in this order:
 
@@ -27,10 +27,10 @@ Phase = Literal["pretrain", "online"]
 
 @dataclass(frozen=True)
 class Message:
-    """Words for a person."""
+    """A message for the user."""
 
     kind: MessageKind
-    """note: what the run is doing. warning: something is probably not as intended, or slower than it could be."""
+    """note: what the run is doing. warning: something is probably wrong, or slower than it could be."""
     text: str
 
 
@@ -39,11 +39,11 @@ class StageBegan:
     """A part of a run begins."""
 
     stage: Stage
-    """playing: episodes of a trained policy, outside of a run."""
+    """playing: episodes of a trained policy, outside a run."""
     total: int | None = None
-    """Updates, or at most so many steps of the environments; None: not known."""
+    """Number of updates, or an upper bound on environment steps; None: unknown."""
     done: int = 0
-    """How many of them are done already, where a run was resumed."""
+    """How many of them were already done, if the run was resumed."""
     iteration: int = 0
     """From 1; 0 before the first."""
     iterations: int = 0
@@ -67,9 +67,9 @@ class RunBegan:
     policy: DecisionTransformer
     """The policy that is trained, in place."""
     iteration: int
-    """Iterations done already, where a run was resumed."""
+    """Iterations already done, if the run was resumed."""
     updates: int
-    """Updates made already."""
+    """Updates already made."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class UpdateDone:
     iteration: int
     """From 1."""
     nll: Tensor | None = None  # (): the training loss, on the run's device
-    """Overwritten by the next update; `float(event.nll)` waits for a GPU. None in another process than the run's."""
+    """Overwritten by the next update; `float(event.nll)` synchronises a GPU. None outside the run's process."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class EvaluationEnded:
     return_mean: float
     return_std: float
     target_return: float
-    """The return that was asked for."""
+    """The target return."""
     best_return: float
     """The best mean so far, this one included."""
 
@@ -132,15 +132,15 @@ class CheckpointWritten:
     """The run can be resumed from here."""
 
     folder: Path
-    """Of the run."""
+    """The run folder."""
     iteration: int
-    """Whole iterations that it holds."""
+    """Complete iterations in the checkpoint."""
     updates: int
 
 
 @dataclass(frozen=True)
 class RunEnded:
-    """The run has come to its end, and summary.json is written."""
+    """The run is complete, and summary.json is written."""
 
     folder: Path
     summary: Mapping[str, Any]
@@ -159,7 +159,7 @@ Event = (
     | RunEnded
 )
 SENT = {kind.__name__: kind for kind in (Message, StageBegan, UpdateDone, IterationEnded)}
-"""Events that a study's processes send home."""
+"""Events that the processes of a study send to it."""
 
 
 def to_plain(event: Event) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def to_plain(event: Event) -> dict[str, Any]:
 
 
 def from_plain(values: Mapping[str, Any]) -> Event | None:
-    """Back from `to_plain`; None for anything else."""
+    """The inverse of `to_plain`; None for anything else."""
     kind = SENT.get(str(values.get("event")))
     if kind is None:
         return None

@@ -1,7 +1,7 @@
-"""Memory that tensors gave back, kept for the next ones.
+"""Memory freed by tensors, kept for the next ones.
 
-An update on a CPU takes and gives back hundreds of megabytes. By default glibc returns large pieces to the system at
-once, which then hands out zeroed pages anew: an eighth of an update.
+An update on a CPU allocates and frees hundreds of megabytes. By default glibc returns large blocks to the system at
+once, which then has to provide zeroed pages again: an eighth of an update.
 """
 
 import contextlib
@@ -9,17 +9,17 @@ import ctypes
 import sys
 
 TRIM_THRESHOLD, TOP_PAD, MMAP_THRESHOLD = -1, -2, -3
-"""Of mallopt(3)."""
+"""Parameters of mallopt(3)."""
 PIECE = 2**31 - 1
-"""Bytes up to which memory comes from the heap, and may stay there unused."""
+"""Allocations up to this many bytes come from the heap, and this many bytes may stay there unused."""
 LARGEST_BEFORE = 32 * 2**20
-"""What older versions of glibc allow for that."""
+"""The limit in older versions of glibc."""
 PAD = 2**26
-"""Bytes that the heap grows by."""
+"""The heap grows by this many bytes."""
 
 
 def keep_freed_memory() -> bool:
-    """Ask glibc to keep what this process frees; whether it will. For programs: it changes the whole process."""
+    """Ask glibc to keep freed memory; returns whether it will. For programs: it affects the whole process."""
     if sys.platform != "linux":
         return False
     with contextlib.suppress(OSError, AttributeError):  # another C library

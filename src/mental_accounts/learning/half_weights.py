@@ -1,8 +1,8 @@
 """Half-precision copies of the weights, for updates under bf16 autocast.
 
-Autocast rounds every float32 weight on its way into a product, and widens its gradient on the way back: two small
-kernels for each weight. Here all are rounded in one go and all gradients widened in another. The numbers are the same,
-but for biases that a kernel of ours would have added in float32.
+Autocast casts every float32 weight down in the forward pass, and its gradient up in the backward pass: two small
+kernels per weight. Here all weights are cast in one call and all gradients in another. The numbers are the same, except
+for biases that one of our kernels would have added in float32.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 class HalfWeights:
-    """bf16 copies of the weights of all linear maps in a module; the float32 weights stay what is learned and saved."""
+    """bf16 copies of the weights of all linear layers in a module; the float32 weights are still what is learned."""
 
     def __init__(self, module: nn.Module) -> None:
         layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
@@ -24,9 +24,9 @@ class HalfWeights:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """The copies, rounded anew, instead of the weights; after it the weights have the gradients of the copies."""
+        """Use fresh copies in place of the weights; afterwards the weights have the gradients of the copies."""
         for copy in self._copies:
-            copy.grad = None  # of a backward that failed
+            copy.grad = None  # left over from a failed backward
         with torch.no_grad():
             torch._foreach_copy_(self._copies, self._weights)
         self._put(self._copies)
@@ -41,7 +41,7 @@ class HalfWeights:
             setattr(layer, name, parameter)
 
     def _hand_over(self) -> None:
-        """Widen the gradients of the copies, as those of the weights."""
+        """Cast the gradients of the copies up, as gradients of the weights."""
         reached = [pair for pair in zip(self._weights, self._copies, strict=True) if pair[1].grad is not None]
         wide = [torch.empty_like(weight) for weight, _ in reached]
         torch._foreach_copy_(wide, [copy.grad for _, copy in reached if copy.grad is not None])

@@ -1,4 +1,4 @@
-"""Where metrics go beside metrics.jsonl: TensorBoard where it is installed, Weights & Biases or trackio when asked."""
+"""Loggers in addition to metrics.jsonl: TensorBoard if it is installed, Weights & Biases or trackio on request."""
 
 import importlib
 import importlib.util
@@ -20,7 +20,7 @@ class Logger(Protocol):
         ...
 
     def close(self) -> None:
-        """No more will come."""
+        """Finish logging."""
         ...
 
 
@@ -60,13 +60,13 @@ class TrackerLogger:
 
 
 def check_tracker(tracker: Tracker) -> None:
-    """Refuse a tracker that is not installed, before anything is made."""
+    """Refuse a tracker that is not installed, before anything is created."""
     if tracker != "none" and importlib.util.find_spec(tracker) is None:
         raise ModuleNotFoundError(f"{tracker} is not installed; pip install 'mental-accounts[{tracker}]'")
 
 
 def make_loggers(folder: Path, config: Mapping[str, Any], first_step: int, tracker: Tracker) -> list[Logger]:
-    """TensorBoard where it is installed, and the tracker that was asked for."""
+    """TensorBoard if it is installed, and the requested tracker."""
     loggers: list[Logger] = []
     if importlib.util.find_spec("tensorboard") is not None:
         loggers.append(TensorBoardLogger(folder, first_step))

@@ -1,8 +1,8 @@
-"""Gymnasium environments, made with errors that say what to do, and always with a time limit.
+"""Making Gymnasium environments, with errors that say what to do, and always with a time limit.
 
-A run folder records an environment by a name: Gymnasium's id, or `module:Class` for a class of the user's own that
-another process can import. Functions, classes of a script or a notebook and changed specs have no such name: a run of
-one is resumed by passing it again. (A name in a file never calls a function: files come from strangers.)
+A run folder records an environment by name: Gymnasium's id, or `module:Class` for a user's own class that another
+process can import. Functions, classes in a script or a notebook and modified specs have no such name: to resume their
+run, pass them again. (A name in a file never calls a function: files may come from strangers.)
 """
 
 import importlib
@@ -28,9 +28,9 @@ class EnvironmentSource:
     """How the environments of a run are made, and the name that its folder records."""
 
     name: str
-    """Gymnasium's id, or `module:Class`; ends in ` (own)` where only `spec` knows."""
+    """Gymnasium's id, or `module:Class`; ends in ` (own)` if only `spec` can make it."""
     spec: str | EnvSpec | None = None
-    """What it is made of; None: the name says it all."""
+    """The id or spec to make it from; None: the name is enough."""
 
     def __call__(self, **kwargs: Any) -> Environment:
         """One environment."""
@@ -42,14 +42,14 @@ class EnvironmentSource:
 
 
 def longest_episode(env: Environment) -> int:
-    """The most steps of an episode, as far as the environment says."""
+    """The maximum number of steps of an episode, according to the environment."""
     return (env.spec.max_episode_steps if env.spec is not None else None) or DEFAULT_LONGEST
 
 
 def make_environment(env: str | EnvSpec, *, name: str | None = None, **kwargs: Any) -> Environment:
-    """gymnasium.make with errors that say what can be done, and a time limit where the environment has none.
+    """gymnasium.make with errors that say what to do, and a time limit if the environment has none.
 
-    `name` is for errors, where the environment's own id says too little.
+    `name` is used in errors, if the environment's own id is not informative.
     """
     name = name or (env if isinstance(env, str) else env.id)
     try:
@@ -69,7 +69,7 @@ def make_environment(env: str | EnvSpec, *, name: str | None = None, **kwargs: A
 
 
 def environment_source(env: EnvironmentLike) -> EnvironmentSource:
-    """What a user may pass as an environment; anything else is refused with what to pass."""
+    """Anything a user may pass as an environment; other objects are refused, with what to pass."""
     if isinstance(env, str):
         return EnvironmentSource(env)
     if isinstance(env, EnvSpec):
@@ -97,7 +97,7 @@ def _of_callable(make: Callable[[], Environment]) -> EnvironmentSource:
 
 
 def _of_spec(spec: EnvSpec) -> EnvironmentSource:
-    """By its id, where Gymnasium makes the same of that."""
+    """By its id, if Gymnasium makes the same environment from that."""
     known = gymnasium.registry.get(spec.id)
     if known is not None and known.entry_point == spec.entry_point and not spec.additional_wrappers:
         kwargs = {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
@@ -133,21 +133,21 @@ def _name_of(make: object) -> str:
 
 
 def _find(module: str, qualname: str) -> object:
-    """What that name stands for in a module, or None."""
+    """The object of that name in a module, or None."""
     try:
         found: object = importlib.import_module(module)
         for part in qualname.split("."):
             found = getattr(found, part)
-    except Exception:  # the module may be anybody's
+    except Exception:  # the user's module may raise anything
         return None
     return found
 
 
 def _check_arguments(make: Callable[..., Environment]) -> None:
-    """Refuse what cannot be called without arguments; those it asks for are named."""
+    """Refuse a callable with required arguments, and name them."""
     try:
         parameters: Mapping[str, inspect.Parameter] = inspect.signature(make).parameters
-    except (ValueError, TypeError):  # not every callable says
+    except (ValueError, TypeError):  # not every callable has a signature
         return
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [p.name for p in parameters.values() if p.default is p.empty and p.kind not in optional]

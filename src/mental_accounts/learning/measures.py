@@ -1,4 +1,4 @@
-"""Numbers about a policy: evaluation, and what its accounts do. docs/metrics.md defines each of them."""
+"""Metrics of a policy: its returns, and the effect of its accounts. docs/metrics.md defines each of them."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def exploration_measures(episodes: list[Episode]) -> dict[str, float]:
 
 @torch.no_grad()
 def account_measures(policy: DecisionTransformer, window: Window) -> dict[str, float]:
-    """What the accounts hold and how far they move attention, on a batch of windows; nothing for other methods."""
+    """The balances and how far they move attention, on a batch of windows; empty for other methods."""
     if policy.accounts is None or window.attractions is None or window.codes is None or window.mask is None:
         return {}
     present = window.mask

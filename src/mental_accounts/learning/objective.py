@@ -1,6 +1,6 @@
-"""What is minimised: masked regression (bc, dt), or likelihood under a sequence-level entropy constraint (odt).
+"""The loss: masked regression (bc, dt), or negative log-likelihood under a sequence-level entropy constraint (odt).
 
-Everything is averaged over the steps that are there; padding has no part in it.
+Everything is averaged over real steps; padding is ignored.
 """
 
 import math
@@ -18,7 +18,7 @@ class Losses:
     """Scalars on the policy's device."""
 
     loss: Tensor
-    """What the optimiser minimises: nll - λ · entropy (odt), each step weighted where the likelihood is clipped; or the
+    """What the optimiser minimises: nll - λ · entropy (odt), each step weighted if the likelihood is clipped; or the
     regression error (bc, dt)."""
     nll: Tensor
     """Negative log-likelihood of the actions (odt); mean squared error or cross-entropy (bc, dt)."""
@@ -57,7 +57,7 @@ class Objective(nn.Module):
         mask: Tensor | None = None,
         generator: torch.Generator | None = None,
     ) -> Losses:
-        """Losses of predictions (B, K) for actions of the policy, (B, K, dim) or (B, K), where mask (B, K) is True."""
+        """Losses of predictions (B, K) for the policy's actions, (B, K, dim) or (B, K), where mask (B, K) is True."""
         expected = predicted.mode().shape
         if actions.shape != expected:
             raise ValueError(f"actions must have shape {tuple(expected)} like predictions, got {tuple(actions.shape)}")
@@ -76,11 +76,11 @@ class Objective(nn.Module):
         return Losses(nll - self.multiplier.detach() * entropy, nll, entropy)
 
     def _weighted(self, predicted: ClippedGaussian, actions: Tensor, mask: Tensor | None) -> Losses:
-        """Σ_d σ_d² (nll_d - λ entropy_d), where σ² weighs and is not moved: the β-NLL of Seitzer et al. (2022), β = 1.
+        """Σ_d σ_d² (nll_d - λ entropy_d), with σ² as a constant weight: the β-NLL of Seitzer et al. (2022), β = 1.
 
-        For each prediction on its own the gradient vanishes where the likelihood's does. But that one's gradient in the
-        mean, (mean - a) / σ², grows without bound where σ falls, and a clipped norm then leaves next to nothing for the
-        steps that are not learned yet. Times σ² it is that of a squared error, the same at every step.
+        For each prediction the gradient vanishes where the likelihood's does. But the likelihood's gradient in the
+        mean, (mean - a) / σ², grows without bound as σ shrinks, and gradient clipping then leaves almost nothing for
+        the steps that are not learned yet. Times σ² it is that of a squared error, on the same scale at every step.
         """
         weight = (2 * predicted.log_std.detach()).exp()
         nlls, entropies = -predicted.log_probs(actions), predicted.entropies()
@@ -94,7 +94,7 @@ class Objective(nn.Module):
 
 
 def _mean(values: Tensor, mask: Tensor | None) -> Tensor:
-    """The mean over steps that are there."""
+    """The mean over real steps."""
     if mask is None:
         return values.mean()
     return torch.where(mask, values, 0.0).sum() / mask.sum().clamp(min=1)

@@ -1,4 +1,4 @@
-"""Steps in parameter space: LAMB and AdamW for many tensors at once, warm-up, gradient clipping.
+"""Optimisers: LAMB and AdamW for many tensors at once, warm-up, gradient clipping.
 
 Nothing here synchronises a GPU; learning rate and step counts are tensors, so that a whole update can be captured in a
 CUDA graph and replayed.
@@ -36,12 +36,12 @@ class Lamb(Optimizer):
         self.uncompile()
 
     def compile(self) -> None:
-        """Fuse the kernels of a step from the next one on."""
+        """Fuse the kernels of a step, starting with the next one."""
         self._directions: Callable[..., list[Tensor]] = torch.compile(lamb_directions, dynamic=False)
         self._move: Callable[..., None] = torch.compile(lamb_move, dynamic=False)
 
     def uncompile(self) -> None:
-        """Back to kernels as they are."""
+        """Return to unfused kernels."""
         self._directions, self._move = lamb_directions, lamb_move
 
     @overload
@@ -67,7 +67,7 @@ class Lamb(Optimizer):
             if not self.state[p]:
                 self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
         means, squares = ([self.state[p][name] for p in params] for name in ("exp_avg", "exp_avg_sq"))
-        # The count of steps is a tensor, since it must live in a captured graph; float64, for 1 - beta2**1 = 0.001.
+        # The step count is a tensor, since a captured graph must update it; float64, for 1 - beta2**1 = 0.001.
         step: Tensor = group.setdefault("step", torch.zeros((), dtype=torch.float64, device=params[0].device))
         step.add_(1)
         updates = self._directions(
@@ -106,7 +106,7 @@ def lamb_directions(
 
 
 def lamb_move(params: list[Tensor], updates: list[Tensor], trust: list[Tensor]) -> None:
-    """The step w ← w - trust · u, in place; the updates are spent."""
+    """The step w ← w - trust · u, in place; overwrites the updates."""
     torch._foreach_mul_(updates, trust)
     torch._foreach_sub_(params, updates)
 
@@ -114,9 +114,9 @@ def lamb_move(params: list[Tensor], updates: list[Tensor], trust: list[Tensor]) 
 def make_optimizer(
     name: OptimizerName, params: Iterable[Tensor], lr: float, weight_decay: float, device: torch.device | str = "cpu"
 ) -> Optimizer:
-    """LAMB or AdamW with a learning rate that lives on the device."""
+    """LAMB or AdamW with the learning rate as a tensor on the device."""
     on_gpu = torch.device(device).type == "cuda"
-    exact = torch.float32 if on_gpu and name == "adamw" else torch.float64  # AdamW's GPU kernel takes float32 alone
+    exact = torch.float32 if on_gpu and name == "adamw" else torch.float64  # AdamW's GPU kernel takes only float32
     rate = torch.tensor(lr, dtype=exact, device=device)
     if name == "lamb":
         return Lamb(params, lr=rate, weight_decay=weight_decay)
@@ -128,7 +128,7 @@ def make_optimizer(
 class WarmUp:
     """Linear warm-up: the learning rate of update n (from 0) is lr · min((n + 1) / steps, 1).
 
-    `advance` is called after every update; it works on tensors alone, so that it can be part of a CUDA graph.
+    `advance` is called after every update; it works only on tensors, so that it can be part of a CUDA graph.
     """
 
     def __init__(self, optimizer: Optimizer, steps: int) -> None:
@@ -149,11 +149,11 @@ class WarmUp:
         self._set_rates()
 
     def state_dict(self) -> dict[str, Tensor]:
-        """How many updates were made."""
+        """The number of updates made."""
         return {"updates": self.updates.clone()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Go on from there; to be called after the optimiser's own."""
+        """Restore the count; call it after the optimiser's own load_state_dict."""
         self.updates.copy_(state["updates"])
         self._set_rates()
 
@@ -164,5 +164,5 @@ class WarmUp:
 
 
 def clip_gradients(params: Iterable[Tensor], limit: float) -> Tensor:
-    """Scale all gradients down so that their joint norm is at most `limit`; the norm before, as a tensor."""
+    """Scale all gradients so that their global norm is at most `limit`; returns the norm before, as a tensor."""
     return torch.nn.utils.clip_grad_norm_(params, limit, foreach=True)

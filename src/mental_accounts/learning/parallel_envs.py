@@ -1,4 +1,4 @@
-"""The same environment n times, stepped together: in this process, and in others beside it where that is faster."""
+"""n copies of an environment, stepped together: in this process, and in worker processes if that is faster."""
 
 import contextlib
 import json
@@ -40,30 +40,30 @@ from mental_accounts.module_paths import paths_for_workers
 
 @dataclass(frozen=True)
 class Pace:
-    """How other processes keep up with a policy."""
+    """Timing of worker processes."""
 
     round_trip: float
-    """Seconds that it takes to have them do a step and to hear of it, beside the step itself."""
+    """Seconds of overhead per step: sending the request and receiving the reply."""
     patience: float
-    """Seconds that they stay awake between steps. Waking up takes up to a quarter of a millisecond."""
+    """Seconds that they poll between steps before they sleep. Waking up takes up to a quarter of a millisecond."""
 
 
 TELLING = 20e-6
-"""Seconds that each process more takes to be told and heard."""
+"""Seconds of overhead per additional process."""
 PACES = {"cuda": Pace(100e-6, 1e-3), "cpu": Pace(2e-3, 50e-6)}
-"""By the policy's device. On a CPU the policy computes on the same cores: who stays awake there is in its way."""
+"""By the policy's device. On a CPU the policy uses the same cores, so polling would slow it down."""
 MEASURED_STEPS = 20
 MEASURED_SECONDS = 0.2
 CLOSING_SECONDS = 5.0
-"""How long processes get to close their environments."""
+"""Seconds that processes have to close their environments."""
 
 
 class Environments:
-    """Made once, used for every rollout of its kind.
+    """Parallel environments, created once and used for every rollout of their kind.
 
-    `workers` processes take an even share each, and this one the rest; None: as many as pay, by `useful_workers`, at
-    the `pace` of the policy's device. The episodes are the same. `say` is told where an environment cannot be made in
-    another process; it is then made here.
+    Each of `workers` processes takes an even share, and this one the rest; None: as many as save time, according to
+    `useful_workers` and the `pace` of the policy's device. The episodes do not depend on it. If an environment cannot
+    be made in another process, `say` is called and it is made here.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Environments:
         return self._n
 
     def reset(self, seeds: Sequence[int]) -> Array:
-        """Begin an episode in every environment: what they show, (n, state), written over by the next step."""
+        """Begin an episode in every environment; returns observations, (n, state), overwritten by the next step."""
         self._check_open()
         if not self._begun:
             self._begin()
@@ -98,9 +98,9 @@ class Environments:
         return self.board.observations
 
     def step(self, actions: Array, active: Array, t: int) -> Board:
-        """One step of the active environments, (n,); t is named in errors. What came of it, written over by the next.
+        """One step of the active environments, (n,); t is for errors. Returns the results, overwritten by the next.
 
-        Those that are not active keep their observation, and earn nothing.
+        Inactive environments keep their observation, and get no reward.
         """
         self._check_open()
         board = self.board
@@ -126,13 +126,13 @@ class Environments:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise RuntimeError("these environments are closed; make them anew")
+            raise RuntimeError("these environments are closed; create new ones")
 
     def _start(self, shares: list[list[int]], layout: np.dtype[Any]) -> Any:
-        """Processes for these shares, and the memory they share with us. It has no name: it goes with them."""
+        """Start processes for these shares; returns the shared memory, which has no name and needs no clean-up."""
         spec = next(iter(self.envs.values())).spec
         try:
-            told = cloudpickle.dumps(spec)
+            pickled = cloudpickle.dumps(spec)
         except Exception as error:
             self._say_alone(f"its specification cannot be pickled: {error!r}")
             self._make_here([i for share in shares for i in share])
@@ -140,13 +140,13 @@ class Environments:
         folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
         with tempfile.TemporaryFile(dir=folder) as file:
             file.truncate(layout.itemsize)
-            self.workers = [Worker(share, layout, told, file.fileno(), self._pace.patience) for share in shares]
+            self.workers = [Worker(share, layout, pickled, file.fileno(), self._pace.patience) for share in shares]
             return mmap.mmap(file.fileno(), layout.itemsize)
 
     def _begin(self) -> None:
-        """Wait until the other processes are ready; what one of them could not make is made here."""
+        """Wait until the workers are ready; environments that a worker could not make are made here."""
         for worker in list(self.workers):
-            problem = worker.hear()
+            problem = worker.receive()
             if problem is not None:
                 self._say_alone(str(problem))
                 self.workers.remove(worker)
@@ -162,17 +162,17 @@ class Environments:
         self._say(f"environments cannot be made in a process of their own ({why}); they are stepped in this one")
 
     def _do(self, word: bytes) -> None:
-        """The same everywhere. The first environment that is broken is named, once all processes have answered."""
+        """Run one command everywhere. Once all workers have replied, raise the first broken environment's error."""
         problems: list[BrokenEnvironmentError] = []
         try:
             for worker in self.workers:
-                worker.tell(word)
+                worker.send(word)
             try:
                 (step_all if word == STEP else reset_all)(self.envs, self.board)
             except BrokenEnvironmentError as error:
                 problems.append(error)
-            problems += [problem for worker in self.workers if (problem := worker.hear()) is not None]
-        except BaseException:  # Ctrl-C: answers may be under way that nobody waits for
+            problems += [problem for worker in self.workers if (problem := worker.receive()) is not None]
+        except BaseException:  # Ctrl-C: some replies may never be read
             self.close()
             raise
         if problems:
@@ -187,25 +187,25 @@ class Worker:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                # -P: modules of this folder must not hide others
+                # -P: modules of this folder must not shadow others
                 [sys.executable, "-P", "-W", "ignore", stepping.__file__, str(theirs.fileno()), str(memory)],
                 stdin=subprocess.DEVNULL,
-                stdout=2,  # ours may be for answers alone
+                stdout=2,  # our own standard output may be reserved for replies
                 pass_fds=(theirs.fileno(), memory),
                 env=os.environ | ONE_THREAD,
-                start_new_session=True,  # Ctrl-C reaches us alone
+                start_new_session=True,  # so that Ctrl-C reaches only us
             )
         self.connection = Connection(ours.detach())
-        with contextlib.suppress(OSError):  # where it has ended already, `hear` says so
+        with contextlib.suppress(OSError):  # if it has already ended, `receive` reports it
             self.connection.send((paths_for_workers(), layout, spec, places, patience))
 
-    def tell(self, word: bytes) -> None:
-        """Have it act."""
+    def send(self, word: bytes) -> None:
+        """Send a command."""
         with contextlib.suppress(BrokenPipeError):
             self.connection.send_bytes(word)
 
-    def hear(self) -> BrokenEnvironmentError | None:
-        """Wait until it has acted; what went wrong, if anything did."""
+    def receive(self) -> BrokenEnvironmentError | None:
+        """Wait for the reply; returns what went wrong, if anything."""
         try:
             answer = listen(self.connection, self._patience)
         except (EOFError, ConnectionError):
@@ -216,13 +216,13 @@ class Worker:
             return BrokenEnvironmentError(f"the process that stepped {who} ended with {how}", self.places[0])
         if not answer:
             return None
-        told = json.loads(answer)
-        problem = BrokenEnvironmentError(told["message"], told["place"])
-        problem.add_note(told["traceback"])
+        failure = json.loads(answer)
+        problem = BrokenEnvironmentError(failure["message"], failure["place"])
+        problem.add_note(failure["traceback"])
         return problem
 
     def end(self, deadline: float) -> None:
-        """See to it that it ends, once the connection is closed: by itself until then (monotonic seconds), or not."""
+        """Wait for the process to exit after its connection was closed; kill it at the deadline (monotonic seconds)."""
         try:
             self._process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -231,7 +231,7 @@ class Worker:
 
 
 def useful_workers(n: int, step_seconds: float, cores: int, round_trip: float) -> int:
-    """How many processes beside this one step n environments the fastest; 0 where they save less than a third."""
+    """How many extra processes step n environments fastest; 0 if they save less than a third of the time."""
 
     def seconds(workers: int) -> float:
         return -(-n // (workers + 1)) * step_seconds + (round_trip + workers * TELLING if workers else 0.0)
@@ -241,7 +241,7 @@ def useful_workers(n: int, step_seconds: float, cores: int, round_trip: float) -
 
 
 def _step_seconds(make: Callable[[], Environment]) -> float:
-    """What a step takes, by a few random ones in an environment that is not used again; 0 where it breaks."""
+    """The duration of a step, measured on a few random ones in a throwaway environment; 0 if it breaks."""
     env = make()
     try:
         env.action_space.seed(0)
@@ -255,7 +255,7 @@ def _step_seconds(make: Callable[[], Environment]) -> float:
             if terminated or truncated or sum(spent) > MEASURED_SECONDS:
                 break
         return float(np.median(spent))
-    except RAISED:  # named when it is played
+    except RAISED:  # reported when it is played
         return 0.0
     finally:
         env.close()

@@ -1,4 +1,4 @@
-"""What online learning draws from: the best offline trajectories at first, then whatever was collected, by age."""
+"""The replay buffer of online learning: initially the best offline trajectories, then the newest collected ones."""
 
 from collections.abc import Sequence
 
@@ -9,12 +9,12 @@ MOST_STEPS = 4_000_000
 
 
 class Replay:
-    """At most `size` trajectories; the oldest leave first. The offline data are not changed."""
+    """At most `size` trajectories; first in, first out. The offline data are not changed."""
 
     def __init__(self, offline: Trajectories, size: int, longest: int) -> None:
-        """Room is made for one more than `size` trajectories of up to `longest` steps, so that nothing has to move.
+        """Allocate room for `size` + 1 trajectories of up to `longest` steps, so that nothing has to move.
 
-        Where that would be more than MOST_STEPS, the room is smaller: such long episodes are rare.
+        The room is limited to MOST_STEPS: such long episodes are rare.
         """
         chosen = offline.best(size)
         steps, longest = int(offline.lengths[chosen].sum()), max(longest, int(offline.lengths[chosen].max()))
@@ -25,7 +25,7 @@ class Replay:
         return len(self.store)
 
     def add(self, episodes: Sequence[Episode]) -> None:
-        """Take new trajectories in, and forget as many old ones as it takes."""
+        """Add new trajectories, and evict as many old ones as necessary."""
         for episode in episodes:
             self.store.append(
                 episode.observations,

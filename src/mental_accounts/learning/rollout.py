@@ -13,7 +13,7 @@ from mental_accounts.learning.stepping import Board
 from mental_accounts.policy import Actor
 
 FIRST_ROOM = 1024
-"""Steps that a log has room for before it has to grow."""
+"""Initial capacity of a log, in steps."""
 
 
 def play(
@@ -36,7 +36,7 @@ def play(
         on_step()
         actions = actor.act(board.observations)
         if not np.isfinite(actions).all():
-            raise DivergenceError(f"the policy's actions are not finite any more, in step {log.t}: training diverged")
+            raise DivergenceError(f"the policy's actions are no longer finite, in step {log.t}: training diverged")
         log.before_step()
         environments.step(actions, ~log.over, log.t)
         log.after_step()
@@ -64,7 +64,7 @@ def _seeds(seed: int, n: int) -> list[int]:
 
 
 class _Log:
-    """n episodes in the making, as they pass over the board. Its arrays double when they are full."""
+    """n unfinished episodes, recorded from the board. Its arrays double when they are full."""
 
     def __init__(self, board: Board) -> None:
         self._board = board

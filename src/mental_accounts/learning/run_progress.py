@@ -1,4 +1,4 @@
-"""Where a run stands between two iterations, and within one."""
+"""The progress of a run, between iterations and within one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,18 +11,18 @@ from mental_accounts.fields import config_from_dict, shown
 
 @dataclass
 class Progress:
-    """Where a run stands; plain JSON values, saved with every checkpoint."""
+    """The progress of a run; plain JSON values, saved with every checkpoint."""
 
     iteration: int = 0
-    """Iterations that are over; the next one has this number."""
+    """Completed iterations; the next one has this number."""
     explored: dict[str, float] | None = None
-    """Metrics of this iteration's exploration, once it has been done."""
+    """Metrics of this iteration's exploration, once it is done."""
     update: int = 0
     """Updates made in this iteration."""
     updates: int = 0
-    """Updates made in all."""
+    """Total updates made."""
     env_steps: int = 0
-    """Online environment steps in all, without evaluation."""
+    """Total online environment steps, without evaluation."""
     best_return: float | None = None
     """The best mean evaluation return so far."""
     best_iteration: int | None = None
@@ -31,11 +31,11 @@ class Progress:
     seconds: float = 0.0
     """Wall time so far."""
     device: str = "cpu"
-    """Where the run began: generators of random numbers differ between devices."""
+    """The device that the run began on: random number generators differ between devices."""
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Progress":
-        """Back from a checkpoint's state.json; what cannot be meant is named."""
+        """From a checkpoint's state.json; errors name invalid values."""
         progress = config_from_dict(cls, state, "state.")
         for name in ("iteration", "update", "updates", "env_steps"):
             check_count(f"state.{name}", getattr(progress, name), 0)

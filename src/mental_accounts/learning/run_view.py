@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live display in a terminal, plain lines elsewhere."""
+"""The display of a run: live in a terminal, plain lines elsewhere."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol, Self
@@ -10,7 +10,7 @@ from mental_accounts.learning.events import Event, IterationEnded, Message, Stag
 
 
 class View(Protocol):
-    """Called with every event; shows what it can."""
+    """Called with every event; displays what it can."""
 
     follows_steps: bool
     """Whether it is called with UpdateDone and StepDone too."""
@@ -19,7 +19,7 @@ class View(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
     def __call__(self, event: Event) -> None:
-        """Something happened."""
+        """Handle an event."""
         ...
 
 
@@ -39,7 +39,7 @@ class SilentView:
 
 
 class WarningView(SilentView):
-    """For scripts: warnings alone, on standard error."""
+    """For scripts: only warnings, on standard error."""
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Message) and event.kind == "warning":
@@ -60,7 +60,7 @@ class PlainView(SilentView):
 
 
 class LiveView(PlainView):
-    """A bar for the stage that is under way with the time left, above it the lines so far."""
+    """A progress bar for the current stage with the time left, and above it the lines so far."""
 
     follows_steps = True
 
@@ -107,7 +107,7 @@ def make_view(console: Console | None = None) -> View:
 
 
 def view_for(progress: bool | None) -> View:
-    """For Python: True shows how it goes, False nothing; None: as in a terminal there, and elsewhere warnings alone."""
+    """For Python: True shows progress, False nothing; None: progress in a terminal, elsewhere only warnings."""
     if progress is None:
         return make_view() if Console().is_terminal else WarningView()
     return make_view() if progress else SilentView()
@@ -119,12 +119,12 @@ def line_of(message: Message) -> str:
 
 
 def print_line(console: Console, text: str) -> None:
-    """A line as it is: nothing of it is markup, and no word is broken."""
+    """Print a line verbatim: no markup, no wrapping."""
     console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def summary_line(line: Mapping[str, Any]) -> str:
-    """The numbers a person follows, in one line."""
+    """The main numbers of an iteration, in one line."""
     parts = [f"{line['phase']:<8} {line['iteration']:>4}", f"updates {line['updates']:>6}"]
     if "training/nll_last" in line:
         parts.append(f"nll {line['training/nll_last']:8.3f}")

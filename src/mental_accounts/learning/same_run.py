@@ -1,4 +1,4 @@
-"""What a run began with, and how it ended: a resumed run must be the one that its folder holds."""
+"""Checks that a resumed run is the one in its folder; and the summary of a finished run."""
 
 from typing import Any
 
@@ -11,21 +11,21 @@ from mental_accounts.policy.policy_files import read_policy_config
 
 
 def record_task(folder: RunFolder, prepared: Preparation) -> None:
-    """Write down what the task came to; other data, or another task, than the run began with are refused."""
+    """Record the task of a run; refuse data, or a task, other than those the run began with."""
     names = ("target_return", "exploration_return", "random_return", "expert_return")
     task = prepared.task
     facts: dict[str, Any] = {name: None if task is None else getattr(task, name) for name in names}
     facts |= {"env_id": prepared.env_id, "data": prepared.fingerprint()}
     if folder.has_begun and folder.read_task() != facts:
         raise UsageError(
-            f"the data or the task of {folder.path} are not those that the run began with (version 0.1 asked "
-            "for other returns where no table says which); bring them back, or start another run"
+            f"the data or the task of {folder.path} are not those that the run began with (version 0.1 chose other "
+            "target returns for tasks without published ones); restore them, or start another run"
         )
     folder.write_task(facts)
 
 
 def check_policy(folder: RunFolder, config: PolicyConfig) -> None:
-    """Refuse to go on with another network than the run began with: what follows from data may come out anew."""
+    """Refuse to continue with a network other than the run's original one: settings derived from data may change."""
     path = folder.path / "policy"
     if not path.is_dir():
         return
@@ -39,7 +39,7 @@ def check_policy(folder: RunFolder, config: PolicyConfig) -> None:
 
 
 def summary_of(folder: RunFolder, config: TrainConfig, prepared: Preparation, progress: Progress) -> dict[str, Any]:
-    """What summary.json says."""
+    """The contents of summary.json."""
     evaluated = folder.last_evaluation()
     last = evaluated.get("evaluation/return_mean_gm")
     return {

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: noted when they come, heeded where a run can stop."""
+"""SIGINT and SIGTERM: noted when they arrive, handled where a run can stop."""
 
 import contextlib
 import signal
@@ -11,11 +11,11 @@ from typing import Any, Self
 from mental_accounts.errors import InterruptedRunError
 
 PATIENCE_S = 2.0
-"""A signal may come twice at once, to a process and to its group; what comes later than this is meant."""
+"""A signal may arrive twice at once, for a process and for its group; a second one later than this is deliberate."""
 
 
 class StopSignal(KeyboardInterrupt):
-    """A signal that asks to stop, raised like Ctrl-C."""
+    """A request to stop by a signal, raised like Ctrl-C."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(signal.Signals(signal_number).name)
@@ -41,9 +41,9 @@ def stopping_by_signal() -> Iterator[None]:
 
 
 class SignalWatch:
-    """Within its block signals do nothing but be noted; `check` raises once one came. In the main thread only.
+    """Within its block signals are only noted; `check` raises after one has arrived. In the main thread only.
 
-    Another one some seconds later raises `StopSignal` at once: whatever hangs can be left.
+    A second one some seconds later raises `StopSignal` at once, in case something hangs.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class SignalWatch:
         self._before: dict[int, Any] = {}
 
     def check(self) -> None:
-        """Stop here, if a signal asked for it."""
+        """Stop here, if a signal has arrived."""
         if self.noted is not None:
             raise InterruptedRunError(self.noted)
 

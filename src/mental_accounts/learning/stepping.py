@@ -1,9 +1,9 @@
-"""Environments reset and stepped, each answer checked; in this process, or in one of its own.
+"""Resetting and stepping environments, with every result checked; in this process or in a worker.
 
-`python stepping.py SOCKET MEMORY` is such a process. It runs by its path and imports NumPy and Gymnasium only: no torch
-to wait for (unless an environment's own module brings it), and no need for the caller's script to guard its `__main__`,
-as multiprocessing would have it. It is told when to act through the socket; what passes between policy and environments
-lies on a `Board` in shared memory.
+`python stepping.py SOCKET MEMORY` is a worker. It is run by its path and imports only NumPy and Gymnasium: no waiting
+for torch (unless an environment's own module imports it), and no need for the caller's script to guard its `__main__`,
+as with multiprocessing. Commands arrive through the socket; actions and results are exchanged on a `Board` in shared
+memory.
 """
 
 import json
@@ -30,10 +30,10 @@ Environment = gymnasium.Env[Any, Any]
 
 RESET, STEP = b"reset", b"step"
 LARGEST_REWARD = 1e18
-"""Returns of any length, and their squares, are then finite in float32."""
+"""With this limit, returns of any length and their squares are finite in float32."""
 RAISED = (Exception, SystemExit)
-"""What an environment may raise. One that exits is broken, and does not end the run without a word."""
-_give_way = getattr(os, "sched_yield", lambda: time.sleep(0))  # not every system has it
+"""What an environment may raise. An environment that calls exit counts as broken; it must not end the run silently."""
+_yield_core = getattr(os, "sched_yield", lambda: time.sleep(0))  # not every system has it
 
 
 def _place(error: BaseException) -> str:
@@ -43,7 +43,7 @@ def _place(error: BaseException) -> str:
 
 
 def layout_of(n: int, env: Environment) -> np.dtype[Any]:
-    """The memory of n environments like this one, as one record. Wide enough for any action to pass unchanged."""
+    """The shared memory of n environments like this one, as one record; wide enough to hold any action exactly."""
     action = env.action_space
     is_box = isinstance(action, gymnasium.spaces.Box)
     return np.dtype(
@@ -62,14 +62,14 @@ def layout_of(n: int, env: Environment) -> np.dtype[Any]:
 
 
 class Board:
-    """What passes between a policy and n environments. Whoever acts reads one half and writes the other."""
+    """The data exchanged between a policy and n environments: each side reads what the other writes."""
 
     def __init__(self, layout: np.dtype[Any], memory: Any = None) -> None:
         record = np.zeros(1, layout)[0] if memory is None else np.frombuffer(memory, layout, count=1)[0]
         self.seeds: Array = record["seeds"]  # (n,): for a reset
         self.t: Array = record["t"]  # (1,): the step, for errors
         self.active: Array = record["active"]  # (n,): which environments to step
-        self.actions: Array = record["actions"]  # (n, dim) or (n,): chosen; after the step, those really taken
+        self.actions: Array = record["actions"]  # (n, dim) or (n,): chosen; after the step, those actually taken
         self.observations: Array = record["observations"]  # (n, state)
         self.rewards: Array = record["rewards"]  # (n,)
         self.terminated: Array = record["terminated"]  # (n,)
@@ -77,7 +77,7 @@ class Board:
 
 
 def reset_all(envs: Mapping[int, Environment], board: Board) -> None:
-    """Begin an episode in each of these environments, by its seed on the board."""
+    """Begin an episode in each of these environments, with its seed on the board."""
     for i, env in envs.items():
         seed = int(board.seeds[i])
         try:
@@ -86,70 +86,70 @@ def reset_all(envs: Mapping[int, Environment], board: Board) -> None:
             raise BrokenEnvironmentError(
                 f"environment {i} raised in reset(seed={seed}): {error!r} ({_place(error)})", i
             ) from error
-        _see(observation, board, i, f"at reset(seed={seed})")
+        _write_observation(observation, board, i, f"at reset(seed={seed})")
 
 
 def step_all(envs: Mapping[int, Environment], board: Board) -> None:
     """One step of each of these environments that is active.
 
-    An environment that may act otherwise than it is told says what it did in `info["action_taken"]`.
+    An environment that may replace the agent's action reports the action taken in `info["action_taken"]`.
     """
     for i, env in envs.items():
         if not board.active[i]:
             continue
         action, space = board.actions[i], env.action_space
-        if isinstance(space, gymnasium.spaces.Box):  # in the environment's own precision, and within its bounds there
+        if isinstance(space, gymnasium.spaces.Box):  # in the environment's own precision, and within its bounds
             action = np.minimum(np.maximum(action.astype(space.dtype), space.low), space.high)
         try:
             observation, reward, terminated, truncated, info = env.step(action)
-            paid = float(reward)
+            value = float(reward)
             board.actions[i] = info.get("action_taken", action)
         except RAISED as error:
             raise BrokenEnvironmentError(
                 f"environment {i} raised in step {board.t[0]} with action {action}: {error!r} ({_place(error)})", i
             ) from error
-        if not math.isfinite(paid):
+        if not math.isfinite(value):
             raise BrokenEnvironmentError(
                 f"environment {i} gave the reward {reward} in step {board.t[0]}; rewards must be finite", i
             )
-        if abs(paid) > LARGEST_REWARD:
+        if abs(value) > LARGEST_REWARD:
             raise BrokenEnvironmentError(
                 f"environment {i} gave the reward {reward} in step {board.t[0]}; rewards must be within "
                 f"±{LARGEST_REWARD:g}, or their sums are too large for float32: scale them down", i
             )  # fmt: skip
-        _see(observation, board, i, f"in step {board.t[0]}")
-        board.rewards[i], board.terminated[i], board.truncated[i] = paid, bool(terminated), bool(truncated)
+        _write_observation(observation, board, i, f"in step {board.t[0]}")
+        board.rewards[i], board.terminated[i], board.truncated[i] = value, bool(terminated), bool(truncated)
 
 
-def _see(observation: Any, board: Board, i: int, when: str) -> None:
+def _write_observation(observation: Any, board: Board, i: int, when: str) -> None:
     try:
-        seen = np.asarray(observation, dtype=np.float32)
+        values = np.asarray(observation, dtype=np.float32)
     except (TypeError, ValueError) as error:
-        raise BrokenEnvironmentError(f"environment {i} {when} gave an observation of no numbers: {error}", i) from error
+        raise BrokenEnvironmentError(f"environment {i} {when} gave a non-numeric observation: {error}", i) from error
     expected = board.observations.shape[1:]
-    if seen.shape != expected:
+    if values.shape != expected:
         raise BrokenEnvironmentError(
-            f"environment {i} {when} gave an observation of shape {seen.shape}; its space says {expected}", i
+            f"environment {i} {when} gave an observation of shape {values.shape}; its space says {expected}", i
         )
-    if not np.isfinite(seen).all():
-        raise BrokenEnvironmentError(f"environment {i} {when} gave an observation that is not finite: {seen}", i)
-    board.observations[i] = seen
+    if not np.isfinite(values).all():
+        raise BrokenEnvironmentError(f"environment {i} {when} gave an observation that is not finite: {values}", i)
+    board.observations[i] = values
 
 
 def listen(connection: Connection, patience: float) -> bytes:
-    """The next word: looked out for that many seconds, then waited for asleep. Waking up takes its time."""
+    """The next command: polled for `patience` seconds, then waited for asleep, since waking up takes time."""
     ear = select.poll()
     ear.register(connection, select.POLLIN)
     until = time.perf_counter() + patience
     while not ear.poll(0) and time.perf_counter() < until:
-        _give_way()  # to whoever needs the core
+        _yield_core()  # to any process that needs it
     return connection.recv_bytes()
 
 
 def serve(connection: Connection, memory: int) -> None:
-    """Make environments as told, then reset and step them until the caller is gone.
+    """Make the requested environments, then reset and step them until the caller is gone.
 
-    Each word is answered by an empty one, or by what went wrong as JSON.
+    The reply to each command is empty, or what went wrong, as JSON.
     """
     sys.path[:], layout, spec, places, patience = connection.recv()
     board = Board(layout, mmap.mmap(memory, 0))

@@ -24,12 +24,12 @@ SUMMED = ("loss", "loss_square", "nll", "entropy", "gradient_norm")
 
 
 class Updater:
-    """Policy, objective and optimisers, and what their updates came to."""
+    """Policy, objective and optimisers, and the sums of their losses."""
 
     def __init__(self, policy: DecisionTransformer, config: TrainConfig) -> None:
         device = policy.device
         self.policy, self.config = policy, config
-        self._precision = resolve_precision(device, config.precision)  # asked once: a compiler cannot ask
+        self._precision = resolve_precision(device, config.precision)  # resolved once: not possible under torch.compile
         self._half = None
         if self._precision == "bf16" and policy.transformer is not None:
             self._half = HalfWeights(policy.transformer)
@@ -45,25 +45,25 @@ class Updater:
         self.uncompile()
 
     def compile(self) -> None:
-        """Fuse the kernels of losses, gradients, LAMB and sums. Compiled at the next update, which may raise."""
+        """Compile losses, gradients, LAMB and sums. It happens at the next update, which may raise."""
         self.is_compiled = True
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # loading the compiler warns of PyTorch's own past
-            torch._dynamo.reset()  # what other policies of this process had compiled counts against a limit
+            warnings.simplefilter("ignore")  # loading the compiler triggers PyTorch's own deprecation warnings
+            torch._dynamo.reset()  # code compiled for other policies counts towards a limit
             self._losses: Callable[[Window], tuple[Tensor, Losses]] = torch.compile(self._compute_losses, dynamic=False)
             self._tally: Callable[..., None] = torch.compile(tally, dynamic=False)
             if isinstance(self.optimizer, Lamb):
                 self.optimizer.compile()
 
     def uncompile(self) -> None:
-        """Back to kernels as they are."""
+        """Return to unfused kernels."""
         self.is_compiled = False
         self._losses, self._tally = self._compute_losses, tally
         if isinstance(self.optimizer, Lamb):
             self.optimizer.uncompile()
 
     def _compute_losses(self, window: Window) -> tuple[Tensor, Losses]:
-        """What to descend, and what to report. θ and λ have a term each, and neither term moves the other."""
+        """The loss to minimise, and the losses to report. θ and λ have a term each, without a gradient in the other."""
         with autocast(self.policy.device, self._precision):
             predicted = self.policy(window)
         losses: Losses = self.objective(predicted, self.policy.action_scale.to_unit(window.actions), window.mask)
@@ -91,11 +91,11 @@ class Updater:
         self._tally(self.sums, self.latest_nll, losses, norm)
 
     def check(self) -> None:
-        """Refuse to go on (or to save) once a loss was no number."""
+        """Raise, before continuing or saving, if a loss was not finite."""
         norms = torch.stack([value.detach().norm() for value in self.policy.parameters()])
         if not bool(torch.isfinite(self.sums).all()) or not bool(torch.isfinite(norms).all()):
             raise DivergenceError(
-                "the loss is not finite any more: training diverged; lower --lr, lengthen --warmup-updates, or use "
+                "the loss is no longer finite: training diverged; lower --lr, lengthen --warmup-updates, or use "
                 "--precision float32"
             )
 
@@ -118,7 +118,7 @@ class Updater:
         }
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything that has to be saved, by name."""
+        """All tensors to save, by name."""
         found = {f"policy.{name}": value for name, value in self.policy.state_dict().items()}
         found |= {f"objective.{name}": value for name, value in self.objective.state_dict().items()}
         found |= optimizer_tensors("optimizer", self.optimizer)
@@ -126,7 +126,7 @@ class Updater:
         return found | {"warm_up.updates": self.warm_up.updates, "sums": self.sums, "latest_nll": self.latest_nll}
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Back from `tensors`."""
+        """The inverse of `tensors`."""
         self.policy.load_state_dict(rename_weights(_part(tensors, "policy.")))
         self.objective.load_state_dict(_part(tensors, "objective."))
         load_optimizer_tensors("optimizer", self.optimizer, tensors)

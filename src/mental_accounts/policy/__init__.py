@@ -1,4 +1,4 @@
-"""The transformer that reads the accounts. Knows nothing of environments beyond their spaces."""
+"""The transformer that reads the accounts. Knows nothing about environments except their spaces."""
 
 from mental_accounts.policy.acting import Actor
 from mental_accounts.policy.context import Context

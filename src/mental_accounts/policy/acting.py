@@ -1,7 +1,7 @@
 """Acting for many steps: `policy.act` and `context.record`, on a GPU each as one captured CUDA graph.
 
-Launching the kernels of one small forward takes ten times as long as running them. Observations, rewards and actions
-travel through pinned memory of fixed address; windows and ledgers never leave the device.
+Launching the kernels of one small forward takes ten times as long as running them. Observations, rewards and actions go
+through pinned memory at fixed addresses; windows and ledgers never leave the device.
 """
 
 from collections.abc import Callable
@@ -20,8 +20,8 @@ WARM_UPS = 2
 class Actor:
     """A policy in n environments, rollout after rollout: `begin`, then per step `act` and `record`.
 
-    `sample` draws actions; without it the mean action is taken. The policy's weights may change in place between
-    rollouts. `say` is told where capture is impossible; the actor then works without.
+    `sample` draws actions; by default the mean action is taken. The policy's weights may change in place between
+    rollouts. If capture is impossible, `say` is called and the actor works without it.
     """
 
     def __init__(
@@ -41,10 +41,10 @@ class Actor:
             try:
                 self._captured = _CapturedStep(self)
             except RuntimeError as error:
-                say(f"acting cannot be captured in a CUDA graph here ({error}); going on without, more slowly")
+                say(f"acting cannot be captured in a CUDA graph here ({error}); continuing without, more slowly")
 
     def begin(self, target_return: float, seed: int) -> None:
-        """New episodes everywhere; all that is random follows from `seed`."""
+        """Start new episodes in all environments; everything random follows from `seed`."""
         self.context.restart(target_return)
         self.generator.manual_seed(seed)
 
@@ -55,7 +55,7 @@ class Actor:
         return self.act_eagerly(observations)
 
     def record(self, rewards: np.ndarray, ended: np.ndarray, actions: np.ndarray | None = None) -> None:
-        """What the environments answered: (n,), (n,), and the actions really taken, (n, dim) or (n,), if others."""
+        """The environments' results: (n,), (n,), and the actions actually taken, (n, dim) or (n,), if different."""
         if self._captured is not None:
             self._captured.record(rewards, ended, actions)
         else:
@@ -68,7 +68,7 @@ class Actor:
 
 
 class _CapturedStep:
-    """The two halves of a step as graphs. The context must be at the start of a step whenever one is replayed."""
+    """The two halves of a step as graphs. The first must be replayed at the start of a step, the second after it."""
 
     def __init__(self, actor: Actor) -> None:
         policy, n, device = actor.policy, actor.num_envs, actor.policy.device
@@ -79,7 +79,7 @@ class _CapturedStep:
         self.device = device
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):  # sets up workspaces that a capture may not set up itself
+        with torch.cuda.stream(stream):  # allocates workspaces, which is not allowed during a capture
             for _ in range(WARM_UPS):
                 self._act(actor)
                 self._record(actor)
@@ -100,7 +100,7 @@ class _CapturedStep:
     def record(self, rewards: np.ndarray, ended: np.ndarray, actions: np.ndarray | None) -> None:
         if actions is not None:
             self.chosen.copy_(torch.from_numpy(actions))
-        self.rewards.copy_(torch.from_numpy(rewards))  # the last replay has read them: `act` has waited for it since
+        self.rewards.copy_(torch.from_numpy(rewards))  # safe: the last replay has read them, `act` waited for it
         self.ended.copy_(torch.from_numpy(ended))
         self.record_graph.replay()
 

@@ -1,4 +1,4 @@
-"""Looking inside: the attention logits of every layer as a forward computes them, apart from the bias they get."""
+"""Inspecting attention: the logits of every layer as computed in a forward, separate from the bias."""
 
 import math
 from dataclasses import dataclass
@@ -16,10 +16,10 @@ from mental_accounts.policy.window import Window
 
 @dataclass(frozen=True)
 class LayerAttention:
-    """One layer. Rows are its asking tokens: all 3K - 1, in the last layer the K states."""
+    """One layer. Rows are its query tokens: all 3K - 1, or in the last layer the K states."""
 
-    logits: Tensor  # (B, heads, rows, S), -inf where a row may not look
-    bias: Tensor  # (B, heads or 1, rows, S), 0 where a row may not look
+    logits: Tensor  # (B, heads, rows, S), -inf where masked
+    bias: Tensor  # (B, heads or 1, rows, S), 0 where masked
 
     def drift(self) -> Tensor:
         """How far the bias moves each row's attention, (B, heads, rows)."""
@@ -34,7 +34,7 @@ class LayerAttention:
 def attention_of(policy: DecisionTransformer, window: Window) -> list[LayerAttention]:
     """The attention of every layer for a window, without dropout."""
     if policy.transformer is None:
-        raise ValueError(f"method {policy.config.method} has no attention to look at: it sees the state alone")
+        raise ValueError(f"method {policy.config.method} has no attention to inspect: it reads only the state")
     layers: list[LayerAttention] = []
 
     def look(module: Attention, inputs: tuple[Any, ...]) -> None:
@@ -61,7 +61,7 @@ def attention_of(policy: DecisionTransformer, window: Window) -> list[LayerAtten
         for hook in hooks:
             hook.remove()
     logits, bias = layers[-1].logits, layers[-1].bias
-    if logits.shape[-2] == logits.shape[-1]:  # long contexts: all tokens asked
+    if logits.shape[-2] == logits.shape[-1]:  # long contexts: all tokens are queries
         states = policy.transformer.states
         layers[-1] = LayerAttention(logits[..., states, :], bias[..., states, :])
     return layers

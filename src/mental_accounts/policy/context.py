@@ -1,4 +1,4 @@
-"""Acting: the last K steps of n environments, their returns still to go, and their live ledgers."""
+"""The state of acting: the last K steps of n environments, their returns-to-go, and their live ledgers."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,12 +16,12 @@ from mental_accounts.spaces import ActionScale
 
 
 class Context:
-    """A rolling window per environment, on the policy's device. Made by `policy.context(...)`.
+    """A rolling window per environment, on the policy's device. Created by `policy.context(...)`.
 
-    Per step: `policy.act(observations, context)`, then `context.record(rewards, ended)`. Where `ended`, the
+    Per step: `policy.act(observations, context)`, then `context.record(rewards, ended)`. Where `ended` is True, the
     environment begins a new episode: empty window, full target return, accounts at zero. The next observation must
     then be the new episode's first: with Gymnasium's vector environments use `autoreset_mode=AutoresetMode.SAME_STEP`
-    (or reset them yourself), since the default returns the old episode's last observation once more.
+    (or reset them yourself), since the default first repeats the old episode's last observation.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class Context:
             self.codes = torch.zeros(shape, device=device, dtype=torch.int64)
             self.attractions = torch.zeros(shape, device=device)
             self.payoffs = torch.zeros(n, L, device=device)
-            self.account_mask = torch.zeros(n, L, device=device, dtype=torch.bool)  # True where there is a step
+            self.account_mask = torch.zeros(n, L, device=device, dtype=torch.bool)  # True at real steps
             self.weights = torch.zeros(shape, device=device) if self.books.is_soft else None
             self.balances = torch.zeros(n, K, self.books.num_codes, device=device) if config.reads_ledger else None
         self._awaiting = False
 
     def restart(self, target_return: float | Sequence[float] | np.ndarray) -> None:
-        """New episodes in all environments, aiming at `target_return`; in place, so that captured graphs stay good."""
+        """Start new episodes in all environments with this target; in place, so that captured graphs stay valid."""
         self.target.copy_(self._checked_target(target_return, self.target.device))
         self.return_now.copy_(self.target)
         self.reward_now.zero_()
@@ -79,7 +79,7 @@ class Context:
         self._awaiting = False
 
     def observe(self, observations: Tensor | np.ndarray) -> None:
-        """Begin a step: the window moves on by one, and its last step has the observation and the return to go."""
+        """Begin a step: shift the window by one; its last step gets the observation and the return-to-go."""
         if self._awaiting:
             raise RuntimeError("act was called twice: call context.record(rewards, ended) after every action")
         observed = torch.as_tensor(observations, dtype=torch.float32)
@@ -106,7 +106,7 @@ class Context:
         self._awaiting = True
 
     def window(self) -> Window:
-        """The policy's input for the step that `observe` began; what its last step still lacks is not read."""
+        """The policy's input for the step begun by `observe`; fields not known yet at its last step are not read."""
         plain = Window(
             self.observations,
             self.actions,
@@ -123,7 +123,7 @@ class Context:
             attractions = self.books.trace(entry, self.payoffs, self.account_mask)
             if balances is not None:
                 balances = self.books.balances_of_windows(entry, self.payoffs, self.account_mask)
-        K = self.config.acting_context  # accounts may reach further back than what is seen
+        K = self.config.acting_context  # accounts may reach further back than the context
         return replace(
             plain,
             attractions=attractions[:, -K:],
@@ -133,18 +133,18 @@ class Context:
         )
 
     def balances_now(self) -> Tensor:
-        """All balances as the next step will find them, (num_envs, num_codes)."""
+        """All balances before the next step, (num_envs, num_codes)."""
         if self.books is None or self.ledger is None:
             raise ValueError("a policy without accounts has no balances")
         if not self._accounts_are_of_windows:
             return self.ledger.attractions
-        if self.codes.shape[1] == 1:  # the next window holds the next step alone
+        if self.codes.shape[1] == 1:  # the next window holds only the next step
             return torch.zeros_like(self.ledger.attractions)
         entry = Entry(self.codes[:, 1:], None if self.weights is None else self.weights[:, 1:])
         return self.books.balances_after_windows(entry, self.payoffs[:, 1:], self.account_mask[:, 1:])
 
     def choose(self, actions: Tensor) -> Tensor:
-        """Enter the chosen actions (the policy's units) and give them in the environment's."""
+        """Record the chosen actions (in policy units) and return them in the environment's units."""
         in_units = self.action_scale.from_unit(actions)
         self.actions[:, -1] = in_units
         return in_units
@@ -152,9 +152,9 @@ class Context:
     def record(
         self, rewards: Tensor | np.ndarray, ended: Tensor | np.ndarray, actions: Tensor | np.ndarray | None = None
     ) -> None:
-        """End a step: post the rewards, lower the returns to go, and start anew where an episode `ended`.
+        """End a step: post the rewards, lower the returns-to-go, and reset where an episode `ended`.
 
-        `actions` are those that were really taken, where an environment may act otherwise than it is told.
+        `actions` are those actually taken, for environments that may replace the agent's actions.
         """
         if not self._awaiting:
             raise RuntimeError("nothing to record: call policy.act(observations, context) first")
@@ -203,7 +203,7 @@ class Context:
         return target.expand(self.num_envs).clone()
 
     def _rolling(self) -> list[Tensor]:
-        """All that moves on by a step with every observation."""
+        """All tensors that shift by one step with every observation."""
         held: list[Tensor | None] = [self.observations, self.actions, self.returns_to_go, self.timesteps, self.mask]
         held.append(self.previous_rewards)
         if self.books is not None:
@@ -212,7 +212,7 @@ class Context:
 
 
 def keep_in_range(returns: Tensor, target: Tensor, bounds: tuple[float, float] | None) -> Tensor:
-    """Returns-to-go as a policy reads them: within the bounds, widened to the return that was asked for; (...)."""
+    """Returns-to-go as a policy reads them: clipped to the bounds, widened to include the target return; (...)."""
     if bounds is None:
         return returns
     low, high = bounds

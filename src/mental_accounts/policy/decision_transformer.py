@@ -1,8 +1,8 @@
 """The policy: a causal transformer over (return-to-go, state, action) that predicts actions at its state tokens.
 
-One network for dt, odt and ewa-vq-odt; `config.method` decides on the head and on whether accounts bias the attention.
-Method bc has an MLP on the state in its place. Inputs are raw: observations, actions, rewards and returns in the
-environment's units. Normalisation is inside.
+One network for dt, odt and ewa-vq-odt; `config.method` determines the head and whether accounts bias the attention.
+Method bc uses an MLP on the state instead. Inputs are raw: observations, actions, rewards and returns in the
+environment's units. Normalisation happens inside.
 """
 
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ INITIAL_STD = 0.02
 
 
 class DecisionTransformer(nn.Module):
-    """bc, dt, odt or ewa-vq-odt, by `config.method`."""
+    """bc, dt, odt or ewa-vq-odt, depending on `config.method`."""
 
     state_mean: Tensor
     state_std: Tensor
@@ -52,10 +52,10 @@ class DecisionTransformer(nn.Module):
         if self.transformer is not None:
             self.transformer.apply(_initialise)
         self.accounts = PolicyAccounts(config) if config.has_accounts else None
-        self.embed_ledger, self.embed_reward = None, None  # last: no other initial weight depends on them
+        self.embed_ledger, self.embed_reward = None, None  # last, so that no other initial weight depends on them
         if self.accounts is not None and config.reads_ledger:
             self.embed_ledger = nn.Linear(self.accounts.books.num_codes, config.hidden)
-            with torch.no_grad():  # as if of shares of the largest balance: next to a large one the bias would vanish
+            with torch.no_grad():  # as for balances of at most 1: large ones would swamp the layer's bias
                 self.embed_ledger.weight.mul_(1.0 / self.accounts.books.rule.unit)
         if config.reads_rewards:
             self.embed_reward = nn.Linear(1, config.hidden, bias=False)
@@ -64,11 +64,11 @@ class DecisionTransformer(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """The device of the parameters."""
         return self.state_mean.device
 
     def fit_normalisation(self, observations: Tensor, actions: Tensor, rewards: Tensor, seed: int = 0) -> None:
-        """Take from the offline data, (N, state), (N, action) and (N,), what is standardised or fitted by data."""
+        """Fit everything that depends on data to the offline data, (N, state), (N, action) and (N,)."""
         N, size = len(observations), self.config.state_dim
         if N == 0 or tuple(observations.shape) != (N, size) or len(actions) != N or tuple(rewards.shape) != (N,):
             raise ValueError(
@@ -110,7 +110,7 @@ class DecisionTransformer(nn.Module):
         return distribution
 
     def context(self, num_envs: int, target_return: float | Sequence[float] | np.ndarray) -> Context:
-        """What `act` remembers while it acts in `num_envs` environments at once, aiming at `target_return`."""
+        """The state of `act` for `num_envs` parallel environments, with this target return."""
         return Context(self.config, self.accounts, self.action_scale, num_envs, target_return, self.device)
 
     @torch.no_grad()
@@ -124,7 +124,7 @@ class DecisionTransformer(nn.Module):
     ) -> np.ndarray:
         """One action for each environment, in its own units: (num_envs, state) -> (num_envs, dim) or (num_envs,).
 
-        The mean action, or a sample. Follow it with `context.record(rewards, ended)` once the environments answered.
+        The mean action, or a sample. Call `context.record(rewards, ended)` after stepping the environments.
         """
         actions: np.ndarray = self.choose(observations, context, sample=sample, generator=generator).cpu().numpy()
         return actions
@@ -138,14 +138,14 @@ class DecisionTransformer(nn.Module):
         sample: bool = False,
         generator: torch.Generator | None = None,
     ) -> Tensor:
-        """As `act`, on the policy's device: nothing waits for it, and it can be captured in a CUDA graph."""
+        """As `act`, on the policy's device: no synchronisation, and it can be captured in a CUDA graph."""
         distribution = self.act_distribution(observations, context)
         chosen = distribution.sample(generator) if sample else distribution.mode()
         return context.choose(chosen[:, -1])
 
     @torch.no_grad()
     def act_distribution(self, observations: Tensor | np.ndarray, context: Context) -> ActionDistribution:
-        """The distribution behind `act`, (num_envs, steps seen, ...); the last step is the one to act in."""
+        """The distribution behind `act`, (num_envs, steps in context, ...); the last step is the current one."""
         context.observe(observations)
         was_training = self.training
         try:
@@ -156,26 +156,26 @@ class DecisionTransformer(nn.Module):
         return distribution
 
     def save(self, folder: str | Path) -> None:
-        """Write config and weights as JSON and safetensors, replacing what was there once all is written."""
+        """Write config and weights as JSON and safetensors; an existing policy is replaced atomically."""
         save_policy(folder, self.config, self.state_dict())
 
     @classmethod
     def from_run(cls, folder: str | Path, device: torch.device | str = "cpu") -> Self:
-        """The policy of a run as its last checkpoint has it."""
+        """The policy of a run's last checkpoint."""
         return cls.load(policy_folder(folder), device)
 
     @classmethod
     def load(cls, folder: str | Path, device: torch.device | str = "cpu") -> Self:
-        """Read what `save` wrote. Nothing is executed; a damaged file is refused with what is wrong with it."""
+        """Read a policy written by `save`. Nothing is executed; a damaged file is refused with the reason."""
         config, tensors = load_policy(folder)
 
         def check_shape(name: str, shape: tuple[int, ...]) -> None:
             if name not in tensors or tuple(tensors[name].shape) != shape:
-                came = tuple(tensors[name].shape) if name in tensors else "nothing"
-                raise ValueError(f"{folder}: weights of {name} must have shape {shape}, got {came}")
+                got = tuple(tensors[name].shape) if name in tensors else "nothing"
+                raise ValueError(f"{folder}: weights of {name} must have shape {shape}, got {got}")
 
         check_shape("state_mean", (config.state_dim,))
-        if config.is_sequence_model:  # before memory is taken for a wrong size
+        if config.is_sequence_model:  # before allocating a network of the wrong size
             check_shape("embedding.embed_return.weight", (config.hidden, 1))
         else:
             check_shape("state_map.layers.0.weight", (config.inner or 4 * config.hidden, config.state_dim))
@@ -211,22 +211,22 @@ class DecisionTransformer(nn.Module):
             return None
         shape, balances = (*window.timesteps.shape, self.accounts.books.num_codes), window.balances
         if balances is None or tuple(balances.shape) != shape:
-            came = None if balances is None else tuple(balances.shape)
-            raise ValueError(f"the window must have balances of shape {shape} for accounts.ledger_input, got {came}")
+            got = None if balances is None else tuple(balances.shape)
+            raise ValueError(f"the window must have balances of shape {shape} for accounts.ledger_input, got {got}")
         with torch.autocast(balances.device.type, enabled=False):
             embedded: Tensor = self.embed_ledger(balances.to(self.embed_ledger.weight.dtype))
         return embedded
 
     def _embedded_rewards(self, window: Window) -> Tensor | None:
-        """The reward before each step, standardised, (B, K) -> (B, K, hidden); nothing at an episode's first step."""
+        """The reward before each step, standardised, (B, K) -> (B, K, hidden); zero at an episode's first step."""
         if self.embed_reward is None:
             return None
         previous, timesteps = window.previous_rewards, window.timesteps
         if previous is None or previous.shape != timesteps.shape:
-            came = None if previous is None else tuple(previous.shape)
+            got = None if previous is None else tuple(previous.shape)
             raise ValueError(
                 f"the window must have previous_rewards of shape {tuple(timesteps.shape)} for reward_input "
-                f"{self.config.reward_input!r}, got {came}"
+                f"{self.config.reward_input!r}, got {got}"
             )
         with torch.autocast(previous.device.type, enabled=False):
             standardised = (previous.to(self.reward_mean.dtype) - self.reward_mean) / self.reward_std

@@ -1,7 +1,7 @@
-"""Dropout whose masks are cheap on a CPU.
+"""Dropout with cheap masks on a CPU.
 
-PyTorch draws them there one number after the other, on one thread: an eighth of an update. Here four decisions come
-from each 64-bit number of a faster generator, which is seeded by PyTorch's own, so that runs repeat and resume as ever.
+PyTorch draws them one number at a time, on one thread: an eighth of an update. Here each 64-bit number of a faster
+generator gives four decisions; it is seeded by PyTorch's own generator, so that runs stay reproducible and resumable.
 """
 
 import numpy as np
@@ -10,23 +10,23 @@ import torch.nn.functional as F
 from torch import Tensor
 
 LEVELS = 2**16
-"""A share is rounded to one of so many."""
+"""Resolution of the dropout probability."""
 
 
 def draws_fast(x: Tensor) -> bool:
-    """Whether masks for this are drawn here: on a CPU, and not while a compiler looks on."""
+    """Whether this module draws the masks: on a CPU, outside torch.compile."""
     return x.device.type == "cpu" and not torch.compiler.is_compiling()
 
 
 def drop(x: Tensor, share: float) -> Tensor:
-    """X with that share of its entries put to zero, at random, and the others scaled up."""
+    """X with that share of its entries set to zero at random, and the others scaled up."""
     if share <= 0.0:
         return x
     return x * kept(x, share) if draws_fast(x) else F.dropout(x, share)
 
 
 def kept(x: Tensor, share: float) -> Tensor:
-    """What to multiply x by: of its shape and type, 0 where an entry is dropped."""
+    """The factors for x, of its shape and type: 0 where an entry is dropped."""
     dropped = round(share * LEVELS)
     seed = int(torch.randint(2**63 - 1, ()))
     drawn = np.random.SFC64(seed).random_raw(-(-x.numel() // 4)).view(np.int16)[: x.numel()]

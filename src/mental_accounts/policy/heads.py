@@ -1,6 +1,6 @@
-"""State tokens -> a distribution over actions, in the precision of the weights also under autocast.
+"""State tokens -> a distribution over actions, in the precision of the weights even under autocast.
 
-Actions here are the policy's own: in [-1, 1] per dimension, or numbers from 0. Log-probabilities and entropies are
+Actions are in the policy's units: [-1, 1] per dimension, or integers from 0. Log-probabilities and entropies are of
 densities in those units, summed over dimensions.
 """
 
@@ -19,14 +19,14 @@ BORDER = 1e-6
 """Actions are kept this far from ±1, where the inverse of tanh is infinite."""
 
 MARGIN = 1e-3
-"""A clipped Gaussian takes actions this close to ±1 for actions on the bound."""
+"""A clipped Gaussian treats actions this close to ±1 as actions on the bound."""
 
 
 class ActionDistribution(Protocol):
     """What a head predicts."""
 
     def mode(self) -> Tensor:
-        """The action without noise (the mean, before squashing; the likeliest number)."""
+        """The action without noise: the mean, squashed or clipped, or the most likely discrete action."""
         ...
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
@@ -36,7 +36,7 @@ class ActionDistribution(Protocol):
 
 @dataclass(frozen=True)
 class SquashedGaussian:
-    """tanh(N(mean, diag(std²))): mean, log_std (..., dim). ODT's own."""
+    """tanh(N(mean, diag(std²))): mean, log_std (..., dim). As in ODT."""
 
     mean: Tensor
     log_std: Tensor
@@ -66,17 +66,17 @@ class SquashedGaussian:
 
     def _log_probs_before_squashing(self, u: Tensor) -> Tensor:
         normal = _normal_log_density((u - self.mean) / self.log_std.exp()) - self.log_std
-        squash = 2 * (math.log(2) - u - F.softplus(-2 * u))  # log(1 - tanh²u), also where tanh u rounds to ±1
+        squash = 2 * (math.log(2) - u - F.softplus(-2 * u))  # log(1 - tanh²u), even where tanh u rounds to ±1
         return normal - squash
 
 
 @dataclass(frozen=True)
 class ClippedGaussian:
-    """N(mean, diag(std²)) clipped to [-1, 1]: mean, log_std (..., dim). All that lies beyond a bound counts as on it.
+    """N(mean, diag(std²)) clipped to [-1, 1]: mean, log_std (..., dim). The mass beyond a bound is on the bound.
 
     Inside, log-probabilities are those of the normal density; on a bound they are those of the whole tail, as in a
-    Tobit model: log P(u >= 1) = log Φ((mean - 1) / σ). So an action on its bound asks the mean to lie beyond it, where
-    the inverse of tanh would ask for infinity.
+    Tobit model: log P(u >= 1) = log Φ((mean - 1) / σ). So an action on its bound pulls the mean to or beyond it, where
+    the inverse of tanh would pull it to infinity.
     """
 
     mean: Tensor
@@ -105,10 +105,10 @@ class ClippedGaussian:
         return torch.where(u.abs() < 1 - MARGIN, density, tail)
 
     def entropies(self) -> Tensor:
-        """Of each dimension, (..., dim): that of the density inside and that of the masses on the bounds.
+        """Of each dimension, (..., dim): of the density inside plus the masses on the bounds.
 
-        That of the Gaussian before it is clipped would raise σ without end where the mean lies beyond a bound, and with
-        it the weight of those steps in the loss.
+        The entropy of the unclipped Gaussian would raise σ without limit where the mean is beyond a bound, and with it
+        the weight of those steps in the loss.
         """
         precision = (-self.log_std).exp()
         low, high = (-1 - self.mean) * precision, (1 - self.mean) * precision
@@ -122,7 +122,7 @@ class ClippedGaussian:
 
 @dataclass(frozen=True)
 class Deterministic:
-    """One action and nothing else: action (..., dim)."""
+    """A single action: action (..., dim)."""
 
     action: Tensor
 
@@ -144,7 +144,7 @@ class Categorical:
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         noise = torch.empty_like(self.log_probs).exponential_(generator=generator)
-        return (self.log_probs - noise.log()).argmax(dim=-1)  # Gumbel's trick: no synchronisation
+        return (self.log_probs - noise.log()).argmax(dim=-1)  # Gumbel-max trick: no synchronisation
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """(...) -> (...)."""
@@ -156,7 +156,7 @@ class Categorical:
 
 
 class GaussianHead(nn.Module):
-    """Mean and log σ by linear maps; log σ is brought into [-5, 2] by tanh."""
+    """Mean and log σ by linear maps; tanh maps log σ into [-5, 2]."""
 
     def __init__(self, hidden: int, dim: int, distribution: type[SquashedGaussian] | type[ClippedGaussian]) -> None:
         super().__init__()
@@ -195,7 +195,7 @@ class CategoricalHead(nn.Module):
 
 
 def make_head(config: PolicyConfig) -> nn.Module:
-    """The head for the action space and method, with orthogonal weights and biases of zero."""
+    """The head for the action space and method, with orthogonal weights and zero biases."""
     if config.action.is_discrete:
         head: nn.Module = CategoricalHead(config.hidden, config.action.size)
     elif not config.is_constrained:

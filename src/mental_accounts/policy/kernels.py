@@ -1,9 +1,9 @@
 """Fused kernels for GPUs: attention over a short context, residual + dropout + layer norm, and linear + ReLU.
 
-A context of 20 steps is 59 tokens: one tile holds all of a head's logits, so that attention needs no passes over
-memory beyond its inputs and outputs. All take half precision in and out and compute in float32. Gradients of biases are
-summed where the gradients they are sums of are made. Random numbers come from a seed in device memory, so that a
-captured graph draws new ones at every replay.
+A context of 20 steps is 59 tokens: one tile holds all of a head's logits, so that attention reads only its inputs and
+writes only its outputs. All take and return half precision and compute in float32. Bias gradients are accumulated in
+the same kernels. Random numbers come from a seed in device memory, so that a captured graph draws new ones at every
+replay.
 """
 
 from typing import Any
@@ -13,28 +13,28 @@ from torch import Tensor, library
 
 try:
     from mental_accounts.policy import triton_kernels as compiled
-except ImportError:  # no GPU build of PyTorch: nothing here is used then
+except ImportError:  # no GPU build of PyTorch: then nothing here is used
     compiled = None  # type: ignore[assignment]
 
 LONGEST = 128
-"""Tokens up to which attention is one tile."""
+"""Most tokens for which attention is one tile."""
 WIDEST = 2048
-"""Hidden size up to which a row is one tile."""
+"""Largest hidden size for which a row is one tile."""
 
 
 def can_attend(asking: Tensor, tokens: int, heads: int) -> bool:
-    """Whether `attend` can take what is made of these: half precision on a GPU, few tokens, heads of 16 to 128."""
+    """Whether `attend` supports these inputs: half precision on a GPU, few tokens, heads of size 16 to 128."""
     d = asking.shape[-1] // heads
     return _usable(asking) and tokens <= LONGEST and d in (16, 32, 64, 128)
 
 
 def can_add_norm(y: Tensor, hidden: int) -> bool:
-    """Whether `add_norm` can take what is made of y: half precision on a GPU, a hidden size that is a power of two."""
+    """Whether `add_norm` supports y: half precision on a GPU, a hidden size that is a power of two."""
     return _usable(y) and 16 <= hidden <= WIDEST and hidden & (hidden - 1) == 0
 
 
 def can_linear_relu(x: Tensor) -> bool:
-    """Whether `linear_relu` can take this: half precision on a GPU."""
+    """Whether `linear_relu` supports x: half precision on a GPU."""
     return _usable(x)
 
 
@@ -47,9 +47,9 @@ def attend(
 ) -> Tensor:
     """softmax(q kᵀ / √d + mask) v with dropout on the weights: (B, R, H·d), (B, S, 2·H·d) -> (B, R, H·d).
 
-    mask (B or 1, H or 1, R, S) is added in float32, and gets a gradient. Queries, keys and values as linear maps give
-    them: no transposition on the way in or out. The biases q_bias (H·d,) and kv_bias (2·H·d,) of those maps are part of
-    q and kv already; they are here for their gradients, which are sums of what the backward makes.
+    mask (B or 1, H or 1, R, S) is added in float32, and gets a gradient. Queries, keys and values are in the layout of
+    linear layers: nothing is transposed. q and kv already include the biases q_bias (H·d,) and kv_bias (2·H·d,) of
+    those layers; they are arguments only for their gradients, which are sums computed in the backward.
     """
     out: Tensor = _attend(q.contiguous(), kv.contiguous(), q_bias, kv_bias, mask, seed, heads, dropout)
     return out
@@ -61,15 +61,15 @@ def add_norm(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The sum x + dropout(y + offset), and its layer norm by weight and bias, in float32 if `full`.
 
-    x, y (..., C), offset, weight, bias (C,) -> (..., C), (..., C). The offset is the bias of the linear map that made
-    y: its gradient costs nothing here.
+    x, y (..., C), offset, weight, bias (C,) -> (..., C), (..., C). The offset is the bias of the linear layer before y:
+    its gradient costs nothing here.
     """
     added, normed, _, _ = _add_norm(x.contiguous(), y.contiguous(), offset, weight, bias, seed, dropout, eps, full)
     return added, normed
 
 
 def linear_relu(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """max(0, x weightᵀ + bias): (..., C), (D, C), (D,) -> (..., D). Nothing but the result is kept for the gradient."""
+    """max(0, x weightᵀ + bias): (..., C), (D, C), (D,) -> (..., D). Only the result is kept for the gradient."""
     out: Tensor = _linear_relu(x.contiguous(), weight.to(x.dtype), bias.to(x.dtype))
     return out
 
@@ -79,7 +79,7 @@ def _tile(size: int) -> int:
 
 
 def _strides(mask: Tensor) -> tuple[int, int, int, int]:
-    """Of a mask, 0 where one entry serves all."""
+    """The strides of a mask, 0 in broadcast dimensions."""
     b, h, r, c = mask.stride()
     return (0 if mask.shape[0] == 1 else b), (0 if mask.shape[1] == 1 else h), r, c
 
@@ -132,7 +132,7 @@ def _(
 
 
 def _attend_gradients(q: Tensor, kv: Tensor, heads: int, mask_grad: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Room for the gradients of queries, of keys and values, of their biases by window, and of the mask."""
+    """Empty gradients of queries, of keys and values, of their biases per window, and of the mask."""
     B, R, hidden = q.shape
     partial = torch.empty(B, 3 * hidden, device=q.device, dtype=torch.float32)
     shape = (B, heads, R, kv.shape[1]) if mask_grad else (1,)
@@ -186,12 +186,12 @@ def _(
 
 
 def _rows(C: int) -> int:
-    """Rows of a tile: of 512 numbers as many as warps, so that a row's sums stay within its warp."""
+    """Rows per tile: for 512 columns as many as warps, so that a row's sums stay within its warp."""
     return max(1, 2048 // C)
 
 
 PROGRAMS = 528
-"""Of the backward of `add_norm`: four for each of an H200's 132 multiprocessors; each sums over many rows."""
+"""Programs in the backward of `add_norm`: four per multiprocessor of an H200 (132); each sums over many rows."""
 
 
 def _programs(N: int, C: int) -> int:
@@ -255,7 +255,7 @@ def _(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 RELU_TILE = (16, 128)
 RELU_PROGRAMS = 64
-"""Of the backward of `linear_relu`, for every 128 columns."""
+"""Programs in the backward of `linear_relu`, per 128 columns."""
 
 
 @library.custom_op("mental_accounts::relu_backward", mutates_args=())

@@ -1,8 +1,8 @@
-"""Attention over long contexts on a GPU: a bias that depends on the column alone as two more dimensions of the keys.
+"""Attention over long contexts on a GPU: a bias that depends only on the column, as two extra dimensions of the keys.
 
-softmax(q kᵀ / √d + b) = softmax([q, 1] [k, √d b]ᵀ / √d), so that plain causal attention computes it: no mask of rows ×
-columns is made, nor a gradient of that size. The bias is split into its high and its low bits, one dimension each, so
-that half precision does not round it. Padded columns have a bias that leaves nothing of them.
+softmax(q kᵀ / √d + b) = softmax([q, 1] [k, √d b]ᵀ / √d), so that plain causal attention computes it, without a mask of
+rows × columns or a gradient of that size. The bias is split into its high and low bits, one dimension each, so that
+half precision does not round it. Padded columns have a bias so low that they get no attention.
 """
 
 import math
@@ -14,7 +14,7 @@ from torch import Tensor
 from mental_accounts.accounts.bias import TOKENS_PER_STEP
 
 FROM = 768
-"""Tokens beyond which this is used: with 900 an update gains where β is learned, and loses nothing elsewhere."""
+"""Used beyond this many tokens: with 900 an update is faster if β is learned, and no slower otherwise."""
 PADDED_BIAS = -1e4
 """The bias of padded columns."""
 MORE = 8
@@ -22,7 +22,7 @@ MORE = 8
 
 
 def is_long(tokens: Tensor) -> bool:
-    """Whether tokens (B, S, hidden) are attended to in this way."""
+    """Whether tokens (B, S, hidden) use this kind of attention."""
     return tokens.is_cuda and tokens.shape[1] > FROM
 
 
@@ -37,14 +37,14 @@ def column_mask(bias: Tensor | None, mask: Tensor | None, tokens: Tensor) -> Ten
 
 
 def is_by_column(mask: Tensor, rows: int) -> bool:
-    """Whether a mask has one row for all: a bias on columns, and padding. Causality is by place then."""
+    """Whether a mask has one row for all: column bias and padding. Causality then comes from the attention kernel."""
     return mask.shape[-2] == 1 < rows
 
 
 def attend_columns(q: Tensor, k: Tensor, v: Tensor, columns: Tensor, dropout: float) -> Tensor:
     """Causal attention with a bias on columns: (B, heads, S, d) each, (B or 1, heads or 1, 1, S) -> (B, heads, S, d).
 
-    Rows of padded tokens come out otherwise than with a dense mask; nobody reads them.
+    Rows of padded tokens differ from those with a dense mask; they are never read.
     """
     B, heads, S, d = k.shape
     scaled = (columns * math.sqrt(d)).float()

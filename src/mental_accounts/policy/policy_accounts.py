@@ -23,7 +23,7 @@ from mental_accounts.policy.window import Window
 
 
 class PolicyAccounts(nn.Module):
-    """What stands between an action with its reward and the attention that it gets later."""
+    """Turns actions and rewards into the bias on later attention."""
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
@@ -40,12 +40,12 @@ class PolicyAccounts(nn.Module):
         self.token_scale = None
         if per == "token":
             self.token_scale = nn.Linear(config.hidden, 1, bias=False)
-            nn.init.zeros_(self.token_scale.weight)  # every token begins with β
+            nn.init.zeros_(self.token_scale.weight)  # every token starts with β
 
     def bias(self, window: Window, tokens: Tensor) -> Tensor:
         """The bias on the S tokens (B, S, hidden) of a window, (B, 1 or heads, 1 or S, S), or one per layer.
 
-        An action with several codes shows the mean of their attractions, by weights where it has some.
+        An action with several codes has the mean of their attractions, weighted if there are weights.
         """
         self._check(window)
         assert window.attractions is not None
@@ -60,7 +60,7 @@ class PolicyAccounts(nn.Module):
         return bias if self.token_scale is None else self._per_token(bias, tokens)
 
     def _per_token(self, plain: Tensor, tokens: Tensor) -> Tensor:
-        """β of each asking token times the attractions: (B, 1, 1 or S, S), (B, S, hidden) -> (B, 1, S, S)."""
+        """β of each query token times the attractions: (B, 1, 1 or S, S), (B, S, hidden) -> (B, 1, S, S)."""
         assert self.token_scale is not None
         with torch.autocast(tokens.device.type, enabled=False):
             beta = self.scale() + self.token_scale(tokens.to(self.token_scale.weight.dtype))  # (B, S, 1)
@@ -69,18 +69,18 @@ class PolicyAccounts(nn.Module):
         return bias if clip is None else bias.clamp(-clip, clip)
 
     def _first_step(self, window: Window) -> Tensor:
-        """How many posts came before each window's first column, (B,); below 0 where it begins with padding."""
+        """The number of posts before each window's first column, (B,); negative if it begins with padding."""
         K = window.timesteps.shape[1]
         posts = window.timesteps[:, -1] + 1
         if self.config.account_scope == "trajectory":
             return posts - K
-        if window.mask is not None:  # a window that is not full begins where its accounts do
+        if window.mask is not None:  # a window that is not full begins with its accounts
             present = window.mask.sum(dim=1)
             posts = torch.where(present < K, present, posts)
         return posts.clamp(max=max(self.window, K)) - K
 
     def _check(self, window: Window) -> None:
-        """Refuse a window without what these accounts read of it."""
+        """Refuse a window without the fields that these accounts read."""
         shape = (*window.timesteps.shape, *self.books.code_shape)
         needed = {"attractions": window.attractions}
         if self.config.read == "now" or window.codes is not None:
@@ -89,16 +89,16 @@ class PolicyAccounts(nn.Module):
             needed["weights"] = window.weights
         for name, value in needed.items():
             if value is None or value.shape != shape:
-                came = None if value is None else tuple(value.shape)
+                got = None if value is None else tuple(value.shape)
                 why = {"codes": " to read accounts `now`", "weights": " for soft routing"}.get(name, "")
-                raise ValueError(f"the window must have {name} of shape {shape}{why}, got {came}")
+                raise ValueError(f"the window must have {name} of shape {shape}{why}, got {got}")
 
 
 def make_books(config: PolicyConfig) -> Books:
     """The books that the configuration describes."""
     accounts = config.accounts
     if accounts.soft_codes > 1 and config.action.is_discrete:
-        raise ValueError("accounts.soft_codes must be 1 for discrete actions: they have no distance to each other")
+        raise ValueError("accounts.soft_codes must be 1 for discrete actions: there is no distance between them")
     return Books(
         make_codebook(accounts, config.action),
         make_rule(accounts),
@@ -123,5 +123,5 @@ def codebook_kind(config: AccountsConfig, action: ActionSpec) -> type[Codebook]:
 
 
 def make_codebook(config: AccountsConfig, action: ActionSpec) -> Codebook:
-    """The codebook itself; what is fitted waits for `Books.fit` or a saved file."""
+    """The codebook itself; fitted parts are filled in by `Books.fit` or from a saved file."""
     return codebook_kind(config, action).from_options(action.size, config)

@@ -1,7 +1,7 @@
 """A policy on disk: `policy.json` (config, checksum, which weights) and `weights-<checksum>.safetensors`. No pickle.
 
-The weights are written first, under a name of their own; then `policy.json` is renamed into place. Whenever the machine
-stops, the folder holds the old policy or the new one, whole.
+The weights are written first, under a unique name; then `policy.json` is renamed into place. If the machine stops at
+any time, the folder holds either the old policy or the new one, complete.
 """
 
 import hashlib
@@ -23,14 +23,14 @@ from mental_accounts.policy.size import account_bytes, count_parameters
 FORMAT = 1
 HEADER = "policy.json"
 SPARE = 10**7
-"""Parameters that a config may ask for beyond its weights: which ones are missing is said once they are compared."""
+"""A config may have this many parameters more than the weights file: missing ones are named later, in a comparison."""
 
 
 def save_policy(folder: str | Path, config: PolicyConfig, tensors: dict[str, Tensor]) -> None:
-    """Write a policy; one that was there before is replaced at the last moment."""
+    """Write a policy; an existing one is replaced atomically."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    plain = json.dumps(config.to_dict())  # fails before anything is written, if it does
+    plain = json.dumps(config.to_dict())  # if this fails, nothing has been written
     data = save({name: value.detach().cpu().contiguous() for name, value in tensors.items()})
     checksum = hashlib.sha256(data).hexdigest()
     weights = f"weights-{checksum[:12]}.safetensors"
@@ -48,7 +48,7 @@ def load_policy(folder: str | Path) -> tuple[PolicyConfig, dict[str, Tensor]]:
     config = _config_of(header, Path(folder))
     path = Path(folder) / Path(header["weights"]).name
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: the folder was not copied whole")
+        raise FileNotFoundError(f"{path} is missing: the folder was not copied completely")
     data = path.read_bytes()
     checksum = hashlib.sha256(data).hexdigest()
     if checksum != header["sha256"]:
@@ -76,7 +76,7 @@ def _config_of(header: dict[str, Any], folder: Path) -> PolicyConfig:
 
 
 def _check_size(config: PolicyConfig, held: int, path: Path) -> None:
-    """Refuse a config of a far larger policy than its weights are, before memory is taken for it."""
+    """Refuse a config of a policy far larger than its weights, before allocating it."""
     asked, books, there = count_parameters(config), account_bytes(config), available_memory()
     if asked > 2 * held + SPARE:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Where the policy of a run lies."""
+"""The path of a run's policy."""
 
 from pathlib import Path
 
@@ -6,14 +6,14 @@ from mental_accounts.errors import UsageError
 
 
 def policy_folder(path: str | Path) -> Path:
-    """The saved policy in the folder of a run, or the folder itself where it is one of a saved policy."""
+    """The saved policy in the folder of a run, or the folder itself if it is that of a saved policy."""
     folder = Path(path)
     if not folder.is_dir():
         raise UsageError(f"{folder} does not exist; give the folder of a run, or of a saved policy")
-    if not (folder / "config.json").is_file():  # no run
+    if not (folder / "config.json").is_file():  # not a run
         return folder
     if not (folder / "policy").is_dir():
         raise UsageError(
-            f"{folder} has no policy/: the run has not written its first checkpoint yet, or its policy lies elsewhere"
+            f"{folder} has no policy/: the run has not written its first checkpoint yet, or its policy is elsewhere"
         )
     return folder / "policy"

@@ -1,14 +1,14 @@
-"""How large a policy is, by its configuration alone: before memory is taken for it."""
+"""The size of a policy from its configuration alone, without allocating it."""
 
 from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.policy_accounts import codebook_kind
 
 MOST_DIMENSIONS = 64
-"""From so many on a grid has more cells than can be numbered: the rest need not be counted."""
+"""With this many dimensions or more, a grid has more cells than can be numbered; there is no need to count them."""
 
 
 def count_parameters(config: PolicyConfig) -> int:
-    """Numbers that are learned; those of β aside."""
+    """The number of learned parameters, without β."""
     h, state, action = config.hidden, config.state_dim, config.action.size
     doubled = config.is_constrained and not config.action.is_discrete  # mean and spread
     head = (2 if doubled else 1) * action * (h + 1)
@@ -23,7 +23,7 @@ def count_parameters(config: PolicyConfig) -> int:
 
 
 def count_codes(config: PolicyConfig) -> int:
-    """Codes that accounts are kept of; 0 without accounts."""
+    """The number of codes with accounts; 0 without accounts."""
     return _codes_of_actions(config) * config.accounts.state_codes if config.has_accounts else 0
 
 

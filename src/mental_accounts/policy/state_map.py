@@ -1,4 +1,4 @@
-"""Behaviour cloning in place of the transformer: what an MLP makes of the state alone."""
+"""Behaviour cloning: an MLP on the state in place of the transformer."""
 
 from torch import Tensor, nn
 

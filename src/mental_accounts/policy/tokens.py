@@ -1,4 +1,4 @@
-"""Trajectories -> tokens: (return-to-go, state, action) per step, each embedded by a map of its own."""
+"""Trajectories -> tokens: (return-to-go, state, action) per step, each with its own embedding."""
 
 import torch
 from torch import Tensor, nn
@@ -7,17 +7,17 @@ from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.dropout import drop
 
 PLACE_STD = 1.0
-"""Of the initial embeddings of timestep and order, as in ODT: a linear map of standardised values is about as large."""
+"""Standard deviation of the initial timestep and order embeddings, as in ODT: about that of the other embeddings."""
 
 
 class TokenEmbedding(nn.Module):
     """K steps -> 3K - 1 tokens of width `hidden`: the last action is never read, so it gets no token.
 
-    The maps keep PyTorch's initial weights, biases included, as in ODT. A bias of 0 would make a return's token
-    LN(g · w), the same for every g > 0: the LayerNorm divides by the size of what it gets. With a bias the direction of
-    a token turns as its value grows.
+    The linear maps keep PyTorch's initial weights and biases, as in ODT. With a zero bias, a return token would be
+    LN(g · w), the same for every g > 0, since LayerNorm divides by the norm of its input. With a bias, the direction of
+    a token changes with its value.
 
-    Computed in full precision also under autocast: returns-to-go would lose what tells them apart in half precision.
+    Computed in full precision even under autocast: in half precision, returns-to-go would be hard to distinguish.
     """
 
     def __init__(self, config: PolicyConfig) -> None:
@@ -49,8 +49,8 @@ class TokenEmbedding(nn.Module):
     ) -> Tensor:
         """(B, K), (B, K, state), (B, K, action) or (B, K), (B, K), (B, K) -> (B, 3K - 1, hidden).
 
-        balances and rewards (B, K, hidden) are embedded already, and are added to the state. The place in the context
-        counts the steps that are there, so that padding on the left changes nothing.
+        balances and rewards (B, K, hidden) are already embedded, and are added to the state. The position in the
+        context counts real steps, so that padding on the left changes nothing.
         """
         with torch.autocast(states.device.type, enabled=False):
             state = self.embed_state(states)

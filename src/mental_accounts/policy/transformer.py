@@ -1,8 +1,8 @@
 """The backbone: pre-norm transformer blocks that share one additive attention mask.
 
-The mask carries causality, padding and the account bias, and is built once per forward. (In long contexts on a GPU it
-has one row for all, and causality is by place: long_attention.py.) Only what is read is computed: actions are predicted
-from state tokens, so that in the last block only these ask, pass the MLP and are normalised.
+The mask contains causality, padding and the account bias, and is built once per forward. (In long contexts on a GPU it
+has a single row, and causality comes from the kernel: long_attention.py.) Only what is read is computed: actions are
+predicted from state tokens, so in the last block only these are queries, pass the MLP and are normalised.
 """
 
 import math
@@ -21,7 +21,7 @@ from mental_accounts.policy.long_attention import attend_columns, is_by_column
 
 
 class Attention(nn.Module):
-    """Multi-head attention with an additive mask; the map `output` of what it mixes is left to the residual sum."""
+    """Multi-head attention with an additive mask; the output projection is applied in the residual sum."""
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ class Attention(nn.Module):
         by_column = is_by_column(mask, rows)
         if not by_column and can_attend(asking, tokens.shape[1], self.heads):
             q_bias, kv_bias = self.query.bias, self.key_value.bias
-            q = F.linear(asking, self.query.weight, q_bias.detach())  # attend has the gradients of the biases
+            q = F.linear(asking, self.query.weight, q_bias.detach())  # `attend` computes the gradients of the biases
             kv = F.linear(tokens, self.key_value.weight, kv_bias.detach())
             return attend(q, kv, q_bias, kv_bias, mask, seed, self.heads, dropout)
         queries, keys_values = self.query(asking), self.key_value(tokens)
@@ -47,7 +47,7 @@ class Attention(nn.Module):
         if by_column:
             mixed: Tensor = attend_columns(q, k, v, mask, dropout)
         elif draws_fast(q) and (dropout > 0 or (q.requires_grad and q.dtype == torch.bfloat16)):
-            # PyTorch's fused attention draws slow masks on a CPU, and takes up to seven times as long to learn in bf16.
+            # On a CPU, PyTorch's fused attention is slow to draw dropout masks, and up to seven times slower in bf16.
             logits = (q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2) + mask.to(q.dtype)
             mixed = drop(torch.softmax(logits, dim=-1), dropout) @ v
         else:
@@ -96,16 +96,16 @@ class Transformer(nn.Module):
     def forward(self, tokens: Tensor, masks: Sequence[Tensor]) -> Tensor:
         """(B, 3K - 1, hidden) and one mask per block -> (B, K, hidden).
 
-        A residual sum and the norm of the layer after it are one step; under autocast sums are in half precision, too.
+        A residual sum and the next layer's norm are one step; under autocast, sums are in half precision too.
         """
         seeds = self._seeds(tokens.device)
         blocks = [block for block in self.blocks if isinstance(block, Block)]
-        norms = [*(block.attention_norm for block in blocks[1:]), self.norm]  # of what comes after each block
+        norms = [*(block.attention_norm for block in blocks[1:]), self.norm]  # of the layer after each block
         x: Tensor = as_autocast(tokens)
         normed: Tensor = as_autocast(blocks[0].attention_norm(tokens))
         for place, (block, mask, norm) in enumerate(zip(blocks, masks, norms, strict=True)):
             rows = self.states if norm is self.norm else slice(None)
-            if is_by_column(mask, normed.shape[1]):  # all tokens have to ask
+            if is_by_column(mask, normed.shape[1]):  # all tokens must be queries
                 mixed = block.attention(normed, normed, mask, seeds[3 * place])[:, rows]
             else:
                 mixed = block.attention(normed[:, rows], normed, mask[:, :, rows], seeds[3 * place])
@@ -127,7 +127,7 @@ class Transformer(nn.Module):
         return x, norm(x) if norm is self.norm else as_autocast(norm(x))
 
     def _seeds(self, device: torch.device) -> Tensor:
-        """Of the fused kernels' dropout, three per block."""
+        """Seeds of the fused kernels' dropout, three per block."""
         count = 3 * len(self.blocks)
         if device.type == "cuda" and self.training and self.dropout > 0:
             return torch.randint(2**31 - 1, (count,), device=device)
@@ -135,15 +135,15 @@ class Transformer(nn.Module):
 
 
 def attention_mask(K: int, mask: Tensor | None, device: torch.device) -> Tensor:
-    """Causality and padding as one additive mask for 3K - 1 tokens: (B or 1, 1, S, S), -inf where not to look.
+    """Causality and padding as one additive mask for 3K - 1 tokens: (B or 1, 1, S, S), -inf where masked.
 
-    mask (B, K) is True where a step is there. A padded token sees itself alone: it has to see something.
+    mask (B, K) is True at real steps. A padded token attends only to itself, since softmax needs at least one column.
     """
     S = TOKENS_PER_STEP * K - 1
     causal = torch.ones(S, S, dtype=torch.bool, device=device).tril()
     if mask is None:
-        seen = causal.unsqueeze(0)
+        allowed = causal.unsqueeze(0)
     else:
         there = mask.repeat_interleave(TOKENS_PER_STEP, dim=1)[:, :-1].unsqueeze(1)  # (B, 1, S)
-        seen = causal & (there | torch.eye(S, dtype=torch.bool, device=device))
-    return torch.zeros(seen.shape, device=device).masked_fill(~seen, -math.inf).unsqueeze(1)
+        allowed = causal & (there | torch.eye(S, dtype=torch.bool, device=device))
+    return torch.zeros(allowed.shape, device=device).masked_fill(~allowed, -math.inf).unsqueeze(1)

@@ -1,4 +1,4 @@
-"""The kernels behind kernels.py, as Triton compiles them. Imported where Triton is there only."""
+"""The Triton kernels behind kernels.py. Imported only if Triton is available."""
 # mypy: ignore-errors
 
 import triton
@@ -7,10 +7,10 @@ import triton.language as tl
 
 @triton.jit
 def _kept(seed, at, dropout):
-    """What dropout multiplies each place with: 0, or 1 / (1 - dropout). A function of the seed and the place alone.
+    """The dropout factor at each position: 0, or 1 / (1 - dropout). A function of the seed and the position alone.
 
-    A multiplicative hash of 32 bits, keyed at both ends. Philox, behind tl.rand, is ten times as many instructions,
-    and they were most of what these kernels did.
+    A multiplicative hash of 32 bits, keyed at both ends. Philox, behind tl.rand, needs ten times as many instructions,
+    which dominated these kernels.
     """
     key = tl.load(seed).to(tl.uint32)
     x = at.to(tl.uint32) * 0x9E3779B9 + key
@@ -24,7 +24,7 @@ def _weights(
     q, kv, mask, seed, b, h, pid, R, S, mask_b, mask_h, mask_r, mask_c, scale, dropout,
     H: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
-    """Queries, keys, values, attention weights, and what dropout multiplies them with, of one head."""
+    """Queries, keys, values, attention weights, and their dropout factors, of one head."""
     rows, columns, inner = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, D)
     at_q = (b * R + rows[:, None]) * (H * D) + h * D + inner[None, :]
     at_k = (b * S + columns[:, None]) * (2 * H * D) + h * D + inner[None, :]
@@ -48,7 +48,7 @@ def attend_kernel(
     q, kv, mask, seed, out, R, S, mask_b, mask_h, mask_r, mask_c, scale, dropout,
     H: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
-    """One head of one window: logits, softmax, dropout and the mix of values in one tile."""
+    """One head of one window: logits, softmax, dropout and the weighted sum of values in one tile."""
     pid = tl.program_id(0).to(tl.int64)
     b, h = pid // H, pid % H
     _, _, values, weights, kept = _weights(
@@ -65,7 +65,7 @@ def attend_backward_kernel(
     g, q, kv, mask, seed, dq, dkv, partial, dmask, R, S, mask_b, mask_h, mask_r, mask_c, scale, dropout,
     H: tl.constexpr, D: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, DROP: tl.constexpr, MASK: tl.constexpr,
 ):  # fmt: skip
-    """The same tile computed again, and the gradients from it."""
+    """Recompute the same tile, and the gradients from it."""
     pid = tl.program_id(0).to(tl.int64)
     b, h = pid // H, pid % H
     queries, keys, values, weights, kept = _weights(
@@ -77,7 +77,7 @@ def attend_backward_kernel(
     grad = tl.load(g + at_q, mask=rows[:, None] < R, other=0.0)
     of_values = tl.dot(tl.trans((weights * kept).to(grad.dtype)), grad)
     tl.store(dkv + at_k + H * D, of_values.to(grad.dtype), mask=columns[:, None] < S)
-    at = partial + b * (3 * H * D) + h * D + inner  # what is beyond the tokens is 0 in all sums
+    at = partial + b * (3 * H * D) + h * D + inner  # entries beyond the tokens are 0 in all sums
     tl.store(at + 2 * H * D, tl.sum(of_values, axis=0))
     of_weights = tl.dot(grad, tl.trans(values)) * kept
     of_logits = weights * (of_weights - tl.sum(weights * of_weights, axis=1)[:, None])
@@ -89,7 +89,7 @@ def attend_backward_kernel(
     tl.store(dq + at_q, of_queries.to(grad.dtype), mask=rows[:, None] < R)
     tl.store(at, tl.sum(of_queries, axis=0))
     tl.store(dkv + at_k, tl.dot(tl.trans(half), queries).to(grad.dtype), mask=columns[:, None] < S)
-    tl.store(at + H * D, tl.zeros((D,), tl.float32))  # softmax does not see what all keys have in common
+    tl.store(at + H * D, tl.zeros((D,), tl.float32))  # a constant added to all keys does not change the softmax
 
 
 @triton.jit
@@ -106,7 +106,7 @@ def add_norm_kernel(
     sums = tl.load(x + at, mask=there, other=0.0).to(tl.float32) + more
     half = sums.to(added.dtype.element_ty)
     tl.store(added + at, half, mask=there)
-    sums = half.to(tl.float32)  # what the next layers see
+    sums = half.to(tl.float32)  # as the next layers read it
     centre = tl.sum(sums, axis=1) / C
     apart = sums - centre[:, None]
     scale = 1.0 / tl.sqrt(tl.sum(apart * apart, axis=1) / C + eps)
@@ -122,7 +122,7 @@ def add_norm_backward_kernel(
     g_added, g_normed, added, weight, mean, rstd, seed, dx, dy, partial, N, dropout,
     C: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
-    """Many rows, one block after another; gradients of weight, bias and offset are summed up on the way."""
+    """Many rows, block by block; gradients of weight, bias and offset are accumulated."""
     pid, inner = tl.program_id(0), tl.arange(0, C)
     w = tl.load(weight + inner).to(tl.float32)
     of_weight, of_bias, of_offset = (

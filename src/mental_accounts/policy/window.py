@@ -1,4 +1,4 @@
-"""What a policy reads: the last K steps of B trajectories."""
+"""The input of a policy: the last K steps of B trajectories."""
 
 from dataclasses import dataclass, fields, replace
 from typing import Self
@@ -9,30 +9,30 @@ from torch import Tensor
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Window:
-    """K steps of B trajectories, padded on the left: the one input of a policy, offline and while it acts.
+    """K steps of B trajectories, padded on the left: the one input of a policy, in training and while acting.
 
-    All but the mask is in the environment's units. `attractions`, `codes`, `weights` and `balances` are there where the
-    policy keeps accounts and reads them so, `previous_rewards` where it reads rewards.
+    Observations, actions, rewards and returns are in the environment's units. `attractions`, `codes`, `weights` and
+    `balances` are set if the policy's accounts need them, `previous_rewards` if it reads rewards.
     """
 
     observations: Tensor  # (B, K, state)
     actions: Tensor  # (B, K, dim), or (B, K) int64 where actions are discrete; the last is not read
     returns_to_go: Tensor  # (B, K)
     timesteps: Tensor  # (B, K) int64
-    mask: Tensor | None = None  # (B, K) bool, True where a step is there; None: everywhere
+    mask: Tensor | None = None  # (B, K) bool, True at real steps; None: everywhere
     attractions: Tensor | None = None  # (B, K, *code_shape): of each step's own codes, right after it
-    codes: Tensor | None = None  # (B, K, *code_shape) int64; needed where accounts are read `now`
-    weights: Tensor | None = None  # (B, K, *code_shape): the share of each code; where actions are routed softly
-    balances: Tensor | None = None  # (B, K, num_codes): of all accounts, before each step; where the ledger is read
+    codes: Tensor | None = None  # (B, K, *code_shape) int64; needed if accounts are read `now`
+    weights: Tensor | None = None  # (B, K, *code_shape): the share of each code; for soft routing
+    balances: Tensor | None = None  # (B, K, num_codes): of all accounts, before each step; for ledger input
     previous_rewards: Tensor | None = None  # (B, K): of the step before each; not read at an episode's first step
-    rewards: Tensor | None = None  # (B, K): of each step; for learning, the policy does not read them
+    rewards: Tensor | None = None  # (B, K): of each step; for training, the policy does not read them
 
     def __repr__(self) -> str:
         shapes = [f"{name}={tuple(value.shape)}" for name, value in self.tensors().items()]
         return f"Window({', '.join(shapes)})"
 
     def tensors(self) -> dict[str, Tensor]:
-        """What is there, by name."""
+        """The tensors that are set, by name."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -41,5 +41,5 @@ class Window:
         return replace(self, **{name: value.to(device) for name, value in self.tensors().items()})
 
     def __getitem__(self, rows: slice) -> Self:
-        """Some of the B."""
+        """Some of the B trajectories."""
         return replace(self, **{name: value[rows] for name, value in self.tensors().items()})

@@ -1,6 +1,6 @@
-"""What the runs say: the metrics of every task and method, and how each method differs from the baseline.
+"""The analysis of runs: the metrics of every task and method, and how each method differs from the baseline.
 
-The question is fixed in advance: the return of the last evaluation, mean over seeds, the methods paired by seed.
+The outcome is fixed in advance: the return of the last evaluation, averaged over seeds, with methods paired by seed.
 """
 
 import math
@@ -29,11 +29,11 @@ from mental_accounts.report.statistics import (
 
 @dataclass(frozen=True)
 class MetricRow:
-    """One of the paper's metrics for a method beside the baseline's."""
+    """One of the paper's metrics for a method, compared with the baseline."""
 
     name: str
     value: float
-    """Mean over seeds, then over steps, as in the paper."""
+    """Averaged over seeds, then over steps, as in the paper."""
     baseline: float
     change_percent: float
     difference: Interval
@@ -48,7 +48,7 @@ class MetricRow:
 
 @dataclass(frozen=True)
 class Scores:
-    """How a method did on a task, over its seeds: values by seed, and their summaries."""
+    """The results of a method on a task: values by seed, and their summaries."""
 
     method: str
     seeds: tuple[int, ...]
@@ -62,12 +62,12 @@ class Scores:
     last_iqm: Interval
     geometric_mean: float
     normalised: Interval | None
-    """D4RL's score of the last evaluation, where the task has one."""
+    """D4RL's score of the last evaluation, if the task has one."""
     data_mean: float
     seconds: float
     updates_per_second: float
     accounts: dict[str, float]
-    """The last account measures, mean over seeds."""
+    """The last account metrics, averaged over seeds."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def _compare(pairs: Sequence[tuple[Run, Run]], method: str, baseline: str) -> Co
 
 
 def _pool(evidence: Evidence, method: str) -> Pooled | None:
-    """Over all tasks that have a normalised score, with as many seeds of each as all have."""
+    """Over all tasks with a normalised score, with the number of seeds that all of them have."""
     baseline = evidence.methods[0]
     ours, theirs = [], []
     for task in evidence.tasks:
@@ -261,7 +261,7 @@ def _area(run: Run) -> float:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity: null."""
+    """Values for JSON, which has no infinity: null."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""Figures of a report: learning curves with bands, and every seed as a point. SVG that follows the page's colours."""
+"""Figures of a report: learning curves with bands, and every seed as a point. SVG in the page's colours."""
 
 import io
 import re
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#999933")
-"""Okabe and Ito's: told apart by everybody, on light and on dark."""
+"""The Okabe-Ito palette: distinguishable with any colour vision, on light and on dark."""
 INK = "#010203"
-"""Stands for the colour of the page's text until the SVG is written."""
+"""Placeholder for the page's text colour until the SVG is written."""
 PAPER_FIGURE = (
     ("evaluation/return_mean_gm", "updates"),
     ("evaluation/length_mean_gm", "updates"),
@@ -30,7 +30,7 @@ PAPER_FIGURE = (
 
 
 def check_matplotlib() -> None:
-    """Say before anything is run that there can be no figures."""
+    """Raise before anything is run if figures cannot be drawn."""
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
@@ -38,7 +38,7 @@ def check_matplotlib() -> None:
 
 
 def paper_figure(evidence: Evidence, tasks: Sequence[str] | None = None) -> "Figure":
-    """The paper's figure: three curves a task, mean over seeds, band ±1 standard deviation across them."""
+    """The paper's figure: three curves per task, mean over seeds, band of ±1 standard deviation."""
     rows = [task for task in tasks or evidence.tasks if any(run.task == task for run in evidence.runs)]
     figure, axes = _grid(len(rows), len(PAPER_FIGURE))
     for row, task in zip(axes, rows, strict=True):
@@ -69,7 +69,7 @@ def draw_curves(axes: "Axes", evidence: Evidence, task: str, metric: str, agains
 
 
 def seed_figure(scores: Sequence[Scores], methods: Sequence[str]) -> "Figure":
-    """The last return of every seed as a point, with the mean and its 95% interval beside."""
+    """The last return of every seed as a point, with the mean and its 95% interval."""
     figure, ((axes,),) = _grid(1, 1, width=6.4, height=0.55 * len(scores) + 1.2)
     for row, score in enumerate(scores):
         colour = _colours(methods)[list(methods).index(score.method)]
@@ -87,13 +87,13 @@ def seed_figure(scores: Sequence[Scores], methods: Sequence[str]) -> "Figure":
 
 
 def as_words(name: str) -> str:
-    """A name that matplotlib shows as it is: no mathematics between dollars, and no label that is left out."""
+    """A name escaped for matplotlib, which would read $...$ as mathematics and hide labels that begin with _."""
     plain = "".join(letter if letter.isprintable() else "?" for letter in name)
     return f"{' ' if name.startswith('_') else ''}{plain}".replace("$", r"\$")
 
 
 def as_svg(figure: "Figure", label: str) -> str:
-    """An SVG element to put into a page; its text takes the page's colour."""
+    """An SVG element for a page; its text has the page's colour."""
     import matplotlib as mpl
     import matplotlib.pyplot as plt
 

@@ -1,4 +1,4 @@
-"""One inspected episode for each method and task of a report, as pages beside it."""
+"""One inspected episode for each method and task of a report, as pages next to it."""
 
 import hashlib
 from collections.abc import Callable
@@ -16,18 +16,18 @@ PICTURES = 60
 
 @dataclass(frozen=True)
 class Inspected:
-    """Pages that were written, and those that could not be."""
+    """The pages that were written, and warnings about those that were not."""
 
     links: dict[str, str]
-    """What each page shows, by its path from the report."""
+    """The link text of each page, by its path relative to the report."""
     warnings: tuple[str, ...]
 
 
 def inspect_evidence(evidence: Evidence, folder: Path, say: Callable[[str], None] = lambda text: None) -> Inspected:
     """Inspect one episode of the first seed of every method and task, into `folder`/inspect.
 
-    A page of the same run is kept, and so is one whose run left its policy elsewhere. A run that cannot be played here
-    is a warning, not a failure; a packed one has no policy to play.
+    An existing page of the same run is kept, as is one whose run's policy is elsewhere. A run that cannot be played
+    here causes a warning, not a failure; a packed run has no policy to play.
     """
     links: dict[str, str] = {}
     warnings: list[str] = []
@@ -44,7 +44,7 @@ def inspect_evidence(evidence: Evidence, folder: Path, say: Callable[[str], None
                 if place is not None and not _is_there(page, place):
                     say(f"inspecting an episode: {task} {method}")
                     _inspect(place, runs[0].seed, page)
-            except Exception as error:  # whatever is wrong with one run, the report is worth having
+            except Exception as error:  # one bad run should not prevent the report
                 why = " ".join(str(error).split()) or repr(error)
                 warnings.append(f"{task} {method}: no episode could be inspected ({why})")
                 continue
@@ -57,7 +57,7 @@ def _is_there(page: Path, run: Path) -> bool:
 
 
 def _mark(run: Path) -> str:
-    """A line of a page that names its run by what is in it."""
+    """A line of a page that identifies its run by content."""
     content = b"".join((run / name).read_bytes() for name in ("config.json", "metrics.jsonl"))
     return f"<!-- run {hashlib.sha256(content).hexdigest()} -->"
 

@@ -1,12 +1,12 @@
-"""A whole comparison in one file, small enough to commit and to send: gzip-compressed lines of JSON.
+"""A whole comparison in one file, small enough to commit or send: gzip-compressed lines of JSON.
 
-The first line is the study: study.json but for its runs, and the settings and task facts of the first run, as the base.
+The first line is the study: study.json without its runs, and the settings and task facts of the first run, as the base.
 Each further line is a run: its entry in study.json, its settings where they differ from the base, its summary, and its
-metrics line by line. Nothing is rounded or left out: reading gives back the values of the files, bit for bit, in the
-same order. Policies and checkpoints stay where they are.
+metrics line by line. Nothing is rounded or left out: reading returns the values of the files, bit for bit, in the same
+order. Policies and checkpoints are not included.
 
-The same study makes the same bytes (with the same zlib). A packed file may come from a stranger: what is no such file
-is refused in one line, and only so much of it is ever unpacked (`most_unpacked`).
+The same study gives the same bytes (with the same zlib). A packed file may come from a stranger: anything else is
+refused in one line, and the unpacked size is limited (`most_unpacked`).
 """
 
 import copy
@@ -26,9 +26,9 @@ PACKED_FILE = "runs.jsonl.gz"
 SUFFIX = ".jsonl.gz"
 FORMAT, VERSION = "mental-accounts study", 1
 LARGEST_LINE, LARGEST_UNPACKED = 2**23, 2**28
-"""Bytes of a run, and of a study; an iteration has about a thousand."""
+"""Limits in bytes for a run and for a study; an iteration takes about a thousand."""
 ALWAYS_UNPACKED, LARGEST_RATIO = 2**24, 50
-"""Beyond so many bytes, a file may unpack to so many times its size: ours to five times, zeros to a thousand."""
+"""Larger files may unpack to this multiple of their size: ours grow fivefold, zeros a thousandfold."""
 HEADER = {"format": "text", "version": "a whole number", "name": "text", "study": "an object", "base": "an object"}
 LINE = {"planned": "an object", "config": "an object", "run": "an object or null"}
 RUN = {"settings": "an object", "summary": "an object or null", "metrics": "a list"}
@@ -36,7 +36,7 @@ SETTINGS = {"made": "an object", "facts": "an object or null"}
 
 
 def write_packed(files: StudyFiles, path: Path) -> int:
-    """Pack a comparison; how many runs it has. Missing runs stay missing, unfinished ones unfinished."""
+    """Pack a comparison; returns the number of runs. Missing runs stay missing, unfinished ones unfinished."""
     if not path.name.endswith(SUFFIX):
         raise UsageError(f"a packed file must be called NAME{SUFFIX}, got {path}")
     found: list[tuple[PlannedRun, RunFiles | None]] = []
@@ -47,7 +47,7 @@ def write_packed(files: StudyFiles, path: Path) -> int:
         except FileNotFoundError:
             found.append((planned, None))
         except (ValueError, OSError) as error:
-            raise UsageError(f"{name} cannot be packed: {error}; mend it, or delete its folder") from error
+            raise UsageError(f"{name} cannot be packed: {error}; fix it, or delete its folder") from error
     runs = [run for _, run in found if run is not None]
     base = _settings(runs[0]) if runs else {"made": {}, "facts": None}
     header = {"format": FORMAT, "version": VERSION, "name": files.name, "study": files.study, "base": base}
@@ -61,11 +61,11 @@ def write_packed(files: StudyFiles, path: Path) -> int:
 
 
 def read_packed(path: Path) -> StudyFiles:
-    """Back from `write_packed`. Lines are read one by one as their runs are asked for, and refused then."""
+    """The inverse of `write_packed`. Lines are read, and checked, one by one as their runs are requested."""
     lines = _lines(path)
     where, header = next(lines, (str(path), None))
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise UsageError(f"{path} cannot be read: it is no packed study")
+        raise UsageError(f"{path} cannot be read: it is not a packed study")
     try:
         check_fields(header, HEADER, where)
         if header["version"] != VERSION:
@@ -108,11 +108,11 @@ def _unpacked(line: object, base: Mapping[str, Any], where: str) -> RunFiles:
 
 
 def _line(entry: Mapping[str, Any], run: RunFiles | None, base: Mapping[str, Any]) -> dict[str, Any]:
-    """Back from `_planned_run`."""
+    """The inverse of `_planned_run`."""
     made = base["made"] if run is None else run.made
     return {
         "planned": {name: value for name, value in entry.items() if name != "config"},
-        "config": changes(made.get("config"), entry["config"]),  # most often none: what was planned is what was run
+        "config": changes(made.get("config"), entry["config"]),  # usually none: runs are made as planned
         "run": None
         if run is None
         else {"settings": changes(base, _settings(run)), "summary": run.summary, "metrics": run.metrics},
@@ -124,19 +124,19 @@ def _settings(run: RunFiles) -> dict[str, Any]:
 
 
 def changes(base: Any, value: Any, path: str = "") -> dict[str, Any]:
-    """What to set in `base` to have `value`, by dotted path; the path "" is the whole of it.
+    """The changes that turn `base` into `value`, by dotted path; the path "" is the whole value.
 
-    Tables with other fields than the base's, or in another order, are set as a whole.
+    Tables whose fields, or their order, differ from the base's are replaced as a whole.
     """
     alike = isinstance(base, Mapping) and isinstance(value, Mapping) and list(base) == list(value)
     if alike and all(name and "." not in name for name in value):
         inner = [changes(base[name], value[name], f"{path}.{name}" if path else name) for name in value]
         return {key: item for found in inner for key, item in found.items()}
-    return {} if json.dumps(base) == json.dumps(value) else {path: value}  # 1, 1.0 and True are not the same
+    return {} if json.dumps(base) == json.dumps(value) else {path: value}  # 1, 1.0 and True are different here
 
 
 def applied(base: Any, changed: Mapping[str, Any], where: str) -> Any:
-    """Back from `changes`; the base is left as it is."""
+    """The inverse of `changes`; the base is not modified."""
     found = copy.deepcopy(base)
     for path, value in changed.items():
         if not path:
@@ -153,7 +153,7 @@ def applied(base: Any, changed: Mapping[str, Any], where: str) -> Any:
 
 
 def most_unpacked(size: int) -> int:
-    """Bytes that a packed file of so many bytes may unpack to."""
+    """Largest unpacked size in bytes of a packed file of `size` bytes."""
     return min(max(ALWAYS_UNPACKED, LARGEST_RATIO * size), LARGEST_UNPACKED)
 
 
@@ -162,7 +162,7 @@ def _too_large(size: int) -> str:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """What each line holds, with its place for errors; at most so many bytes are unpacked, one line at a time."""
+    """The value of each line, with its position for errors; unpacks a limited number of bytes, line by line."""
     number = 0
     try:
         size = path.stat().st_size
@@ -176,6 +176,6 @@ def _lines(path: Path) -> Iterator[tuple[str, Any]]:
     except UnicodeDecodeError:
         raise UsageError(f"{path}, line {number} cannot be read: it is not ASCII") from None
     except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise UsageError(f"{path} cannot be read: it is no packed study, or it is damaged") from None
+        raise UsageError(f"{path} cannot be read: it is not a packed study, or it is damaged") from None
     except (ValueError, OSError) as error:
         raise UsageError(str(error)) from error

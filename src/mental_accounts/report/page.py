@@ -1,4 +1,4 @@
-"""A page as a list of blocks, written as one self-contained HTML file and as Markdown. All text is escaped here."""
+"""A page as a list of blocks, rendered as one self-contained HTML file and as Markdown. All text is escaped here."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class Table:
     caption: str = ""
     text: Sequence[int] = (0,)
     name: str = ""
-    """An id, to find the table by."""
+    """The id of the table."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Code:
 
 @dataclass(frozen=True)
 class Link:
-    """A link to another file beside this one."""
+    """A link to another file next to this one."""
 
     text: str
     target: str
@@ -89,7 +89,7 @@ pre{background:var(--soft);padding:.7rem;overflow-x:auto;font-size:.85rem;white-
 
 
 def to_html(title: str, blocks: Sequence[Block]) -> str:
-    """One file that needs nothing else: no script, no request."""
+    """One self-contained file: no scripts, no requests."""
     body = "\n".join(_html(block) for block in blocks)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'

@@ -1,4 +1,4 @@
-"""The paper's two tables: what they say, and ours beside them, made the same way."""
+"""The paper's two tables, and ours for comparison, computed the same way."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ class TableRow:
 
     @property
     def is_better(self) -> bool:
-        """Whether the change goes where one wants it."""
+        """Whether the change is an improvement."""
         return (self.change_percent < 0) == (self.metric in LOWER_IS_BETTER)
 
 
@@ -82,13 +82,13 @@ def table_of(ours: Sequence[Run], baseline: Sequence[Run]) -> list[TableRow]:
 
 
 def paper_table_for(task: str) -> PaperTable | None:
-    """The paper's table for a task, whatever its data's source; None where the paper has none."""
+    """The paper's table for a task, whatever the source of its data; None if the paper has none."""
     bare = task.rpartition("/")[2].removesuffix("-v2")
     return PAPER_TABLES.get(bare)
 
 
 def beside_the_paper(analysis: TaskAnalysis) -> list[tuple[str, TableRow, tuple[float, float, float] | None, Verdict]]:
-    """Per method and metric: ours, the paper's numbers (None for other tasks), and what the interval says."""
+    """Per method and metric: ours, the paper's numbers (None for other tasks), and the verdict of the interval."""
     table = paper_table_for(analysis.task)
     found = []
     for comparison in analysis.comparisons:

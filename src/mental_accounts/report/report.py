@@ -1,4 +1,4 @@
-"""The report of a comparison: what was found, how surely, and how to get it again, as HTML, Markdown and JSON."""
+"""The report of a comparison: results, their uncertainty, and how to reproduce them, as HTML, Markdown and JSON."""
 
 import json
 import math
@@ -24,7 +24,7 @@ FEW_SEEDS = 5
 
 @dataclass(frozen=True)
 class Report:
-    """Where it is, and what it says first."""
+    """The files of a report, and its headlines."""
 
     html: Path
     markdown: Path
@@ -32,7 +32,7 @@ class Report:
 
 
 def write_report(evidence: Evidence, folder: Path, links: Mapping[str, str] | None = None) -> Report:
-    """Write all three files into `folder`. `links` are further pages to point at: text by path."""
+    """Write all three files into `folder`. `links` are further pages to link to: text by path."""
     if not evidence.runs:
         raise UsageError("there is no finished run to report on; " + "; ".join(evidence.warnings))
     analysis = analyse(evidence)
@@ -47,16 +47,16 @@ def write_report(evidence: Evidence, folder: Path, links: Mapping[str, str] | No
 
 
 def headline(comparison: Comparison, task: str) -> str:
-    """One sentence that says whether it helps."""
+    """One sentence on whether the method helps."""
     seeds = len(comparison.seeds)
     if seeds < 2:
-        return f"{task}: {comparison.method} against {comparison.baseline}: one seed can show no difference."
+        return f"{task}: {comparison.method} against {comparison.baseline}: one seed cannot show a difference."
     words = {
         "helps": f"{comparison.method} helps",
         "hurts": f"{comparison.method} hurts",
         "cannot tell": f"{comparison.method}: cannot tell",
     }[comparison.verdict]
-    few = f", and {seeds} seeds are few" if seeds < FEW_SEEDS else ""
+    few = f" ({seeds} seeds are few)" if seeds < FEW_SEEDS else ""
     estimate, _, interval = _estimate(comparison.last, signed=True).partition(" ")
     return (
         f"{task}: {words}. Last return {estimate} against {comparison.baseline}, 95% interval {interval}, "
@@ -90,7 +90,7 @@ def _blocks(
     for part in analysis.tasks:
         blocks += _task_blocks(evidence, part, folder)
     if links:
-        blocks.append(Heading("Look inside"))
+        blocks.append(Heading("Inspected episodes"))
         blocks += [Link(text, target) for target, text in links.items()]
     return [*blocks, *_making(evidence)], headlines
 
@@ -257,7 +257,7 @@ def _making(evidence: Evidence) -> list[Block]:
 
 SOURCES = {
     "builtin": "built-in (rolled out here from behaviour policies of this project; not D4RL's files)",
-    "hidden": "played here by a learner with accounts of its own",
+    "hidden": "rolled out here by an adaptive behaviour policy",
     "d4rl": "D4RL's own files",
     "minari": "Minari",
     "imported": "imported by the user",
@@ -266,7 +266,7 @@ SOURCES = {
 
 def _source(run: Run) -> str:
     if run.config.get("task") is None:
-        return "none, random episodes to begin with"
+        return "none: starts with random episodes"
     prefix = run.task.partition("/")[0] if "/" in run.task else ""
     return SOURCES[prefix if prefix in SOURCES else TASKS[run.task].source if run.task in TASKS else "imported"]
 
@@ -276,7 +276,7 @@ def _number(value: float | None) -> str:
 
 
 def _estimate(value: Interval, *, signed: bool = False, digits: int | None = None) -> str:
-    """The estimate and its interval, by default with as many decimals as make three figures."""
+    """The estimate and its interval, by default to three significant figures."""
     ends = [number for number in (value.estimate, value.low, value.high) if math.isfinite(number)]
     if digits is None:
         largest = max(map(abs, ends), default=0.0)

@@ -1,4 +1,4 @@
-"""Finished runs, from their folders or a packed file; what cannot be compared is left out and named."""
+"""Finished runs, from their folders or a packed file; runs that cannot be compared are left out, with a warning."""
 
 import json
 from collections import Counter
@@ -27,13 +27,13 @@ METRIC_NAMES = {
     "aug_traj/return": "return while exploring",
     "aug_traj/length": "episode length while exploring",
 }
-"""The paper's metrics, by the key under which a run logs them, with names for people."""
+"""The paper's metrics, by the key under which a run logs them, with readable names."""
 SEVEN = tuple(METRIC_NAMES)
 """In the order of the paper's tables."""
 LOWER_IS_BETTER = {"evaluation/return_std_gm", "evaluation/length_std_gm"}
 RETURN = "evaluation/return_mean_gm"
 
-# What is read of the files of a run, and of which kind it has to be.
+# The fields read from the files of a run, and their kinds.
 CONFIG = {"task": "text or null", "env_id": "text or null", "method": "text", "seed": "a whole number"}
 MADE_BY = {
     "command": "a list of texts or null",
@@ -68,14 +68,14 @@ class Run:
     """Command, versions and hardware."""
 
     def curve(self, name: str, *, online: bool = False, against: str = "updates") -> tuple[Array, Array]:
-        """A metric where it was measured: (n,) updates or env_steps, (n,) values; only of the online phase if asked."""
+        """A metric where it was measured: (n,) updates or env_steps, (n,) values; of the online phase only, if set."""
         found = [line for line in self.lines if name in line and (line["phase"] == "online" or not online)]
         return np.array([line[against] for line in found], float), np.array([line[name] for line in found], float)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """All that a report is made of."""
+    """Everything in a report."""
 
     title: str
     tasks: tuple[str, ...]
@@ -86,7 +86,7 @@ class Evidence:
     made_by: Mapping[str, Any] = field(default_factory=dict)
 
     def of(self, task: str, method: str) -> list[Run]:
-        """The runs of one cell, by seed."""
+        """The runs of one task and method, by seed."""
         return sorted((run for run in self.runs if run.task == task and run.method == method), key=lambda run: run.seed)
 
     def paired(self, task: str, one: str, other: str) -> list[tuple[Run, Run]]:
@@ -121,7 +121,7 @@ def _evidence(files: StudyFiles) -> Evidence:
             continue
         different = _differences(run.config, _completed(planned.entry["config"], TrainConfig().to_dict()))
         if different:
-            warnings.append(f"{name}: left out, it was made with other settings ({', '.join(different)})")
+            warnings.append(f"{name}: left out, it was run with other settings ({', '.join(different)})")
             continue
         runs.append(run)
     warnings += _without_partner(tasks, methods, runs) + _made_differently(runs)
@@ -142,7 +142,7 @@ def _without_partner(tasks: Sequence[str], methods: Sequence[str], runs: Sequenc
             if alone:
                 listed = ", ".join(map(str, alone))
                 warnings.append(
-                    f"{task}: seeds {listed} have no partner; {method} and {methods[0]} are compared without"
+                    f"{task}: seeds {listed} have no partner; {method} and {methods[0]} are compared without them"
                 )
     return warnings
 
@@ -157,7 +157,7 @@ def _made_differently(runs: Sequence[Run]) -> list[str]:
 
 
 def _unlike_the_baseline(tasks: Sequence[str], methods: Sequence[str], runs: Sequence[Run]) -> list[str]:
-    """Settings, beside the method and its accounts, in which runs differ from the baseline's."""
+    """Settings other than the method and its accounts in which runs differ from the baseline's."""
     warnings = []
     for task in tasks:
         cells = {run.method: run for run in reversed(runs) if run.task == task}
@@ -167,13 +167,13 @@ def _unlike_the_baseline(tasks: Sequence[str], methods: Sequence[str], runs: Seq
                 other = [path for path in different if not path.startswith("model.accounts.")]
                 if other:
                     warnings.append(
-                        f"{task}: {method} and {methods[0]} also differ in {', '.join(other)}: compared all the same"
+                        f"{task}: {method} and {methods[0]} also differ in {', '.join(other)}: compared anyway"
                     )
     return warnings
 
 
 def read_runs(folders: Sequence[Path]) -> Evidence:
-    """Any run folders: grouped by task and method. In a group of several settings, the commonest stay."""
+    """Any run folders, grouped by task and method. If settings differ within a group, the most common are kept."""
     runs: list[Run] = []
     warnings: list[str] = []
     for folder in folders:
@@ -195,13 +195,13 @@ def read_runs(folders: Sequence[Path]) -> Evidence:
                         f"{run.path}: left out, its settings differ from the others ({', '.join(different)})"
                     )
                 elif run.seed in seen:
-                    warnings.append(f"{run.path}: left out, seed {run.seed} of {task} {method} is there twice")
+                    warnings.append(f"{run.path}: left out, seed {run.seed} of {task} {method} is a duplicate")
                 else:
                     seen.add(run.seed)
                     kept.append(run)
     if not kept:
         raise UsageError("there is no finished run to report on" + "".join(f"; {text}" for text in warnings))
-    ordered = sorted(methods, key=lambda method: method != "odt")  # stable; odt is the baseline where it is there
+    ordered = sorted(methods, key=lambda method: method != "odt")  # stable; odt, if present, is the baseline
     for found in (_without_partner, _unlike_the_baseline):
         warnings += found(tasks, ordered, kept)
     warnings += _made_differently(kept)
@@ -247,7 +247,7 @@ def _read_run(
 
 
 def _check_line(line: Mapping[str, Any], where: str) -> None:
-    """Refuse what is no number among what a report is made of."""
+    """Refuse values in a report that are not numbers."""
     check_fields(line, LINE, where)
     read = {name: "a finite number" for name in (*SEVEN, "time/training") if name in line}
     check_fields(line, read | {name: "a number" for name in line if name.startswith("accounts/")}, where)
@@ -268,7 +268,7 @@ def _differences(
 
 
 def _completed(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """A recorded configuration with the fields that did not exist yet when it was written: at their defaults."""
+    """A recorded configuration, with defaults for fields that did not exist when it was written."""
     found = {**defaults, **config}
     for key, value in defaults.items():
         if isinstance(value, Mapping) and isinstance(found[key], Mapping):

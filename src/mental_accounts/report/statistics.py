@@ -1,8 +1,8 @@
-"""What runs say, and how surely: averages as in the paper, robust means, intervals, tests. NumPy with explicit seeds.
+"""Statistics of runs: averages as in the paper, robust means, intervals, tests. NumPy with explicit seeds.
 
 A *study* compares two methods on one or more tasks, run with the same seeds: arrays (seeds,) or (tasks, seeds), paired.
-Intervals are bootstrapped, seeds being resampled within each task. The one for a mean is on each side the wider of a
-studentised bootstrap and Student's: with ten seeds and skewed returns a plain percentile interval covers too little.
+Intervals are bootstrapped by resampling seeds within each task. For a mean, each side is the wider of a studentised
+bootstrap and Student's interval: with ten seeds and skewed returns, a plain percentile interval covers too little.
 """
 
 import math
@@ -18,12 +18,12 @@ Array = NDArray[np.float64]
 Verdict = Literal["helps", "hurts", "cannot tell"]
 RESAMPLES = 4_000
 FEWEST_TO_RESAMPLE = 5
-"""With fewer runs a bootstrap has next to nothing to draw from: for a mean Student's interval alone, else none."""
+"""With fewer runs a bootstrap has too little to resample: only Student's interval for a mean, otherwise none."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with the interval that covers the truth in `confidence` of studies."""
+    """An estimate with an interval that covers the true value in a share `confidence` of studies."""
 
     estimate: float
     low: float
@@ -31,7 +31,7 @@ class Interval:
     confidence: float = 0.95
 
     def verdict(self, higher_is_better: bool = True) -> Verdict:
-        """What the interval of a difference says: on which side of zero it lies, or that it cannot tell."""
+        """The verdict of a difference's interval: on which side of zero it is, or that it cannot tell."""
         if self.low > 0:
             return "helps" if higher_is_better else "hurts"
         if self.high < 0:
@@ -42,39 +42,39 @@ class Interval:
 def paper_average(runs: ArrayLike) -> float:
     """The paper's number for a table: (seeds, steps) averaged over seeds at each step, then over steps.
 
-    Seeds that lack a step (NaN) have no part in that step.
+    Seeds without a value at a step (NaN) are ignored at that step.
     """
     values = _finite_somewhere(np.atleast_2d(np.asarray(runs, dtype=np.float64)))
     return float(np.nanmean(np.nanmean(values, axis=0)))
 
 
 def relative_change(ours: float, baseline: float) -> float:
-    """Δ vs. the baseline in per cent, as in the paper's tables."""
+    """Relative change from the baseline in per cent, as in the paper's tables."""
     if baseline == 0:
         return math.nan
     return 100.0 * (ours - baseline) / abs(baseline)
 
 
 def geometric_mean(values: ArrayLike) -> float:
-    """The true geometric mean; NaN where a value is not positive, since there is none then."""
+    """The geometric mean; NaN if a value is not positive."""
     found = _values(values)
     return float(np.exp(np.log(found).mean())) if (found > 0).all() else math.nan
 
 
 def interquartile_mean(values: ArrayLike) -> float:
-    """IQM: the mean of the middle half of all values; robust, and less wasteful than the median."""
+    """IQM: the mean of the middle half of all values; robust, and statistically more efficient than the median."""
     return float(_middle_means(_values(values)))
 
 
 def area_under_curve(steps: ArrayLike, values: ArrayLike) -> float:
-    """The mean height of a learning curve over its steps (trapezoids); the value itself where there is one point."""
+    """The mean height of a learning curve over its steps (trapezoidal rule); the value itself for a single point."""
     x, y = _values(steps), _values(values)
     if len(x) != len(y):
-        raise ValueError(f"steps and values must be as many, got {len(x)} and {len(y)}")
+        raise ValueError(f"steps and values must have the same length, got {len(x)} and {len(y)}")
     if len(x) == 1:
         return float(y[0])
     if (np.diff(x) <= 0).any():
-        raise ValueError("steps must rise")
+        raise ValueError("steps must be increasing")
     return float(np.trapezoid(y, x) / (x[-1] - x[0]))
 
 
@@ -97,7 +97,8 @@ def difference_interval(
 def iqm_interval(values: ArrayLike, *, seed: int = 0, confidence: float = 0.95, resamples: int = RESAMPLES) -> Interval:
     """IQM over all runs of all tasks with a bias-corrected and accelerated (BCa) interval, stratified by task.
 
-    Of fewer than five seeds there is no interval: of two a bootstrap's would cover the truth in half of the studies.
+    With fewer than five seeds there is no interval: with two, a bootstrap's would cover the true value in only half of
+    all studies.
     """
     data = _study(values, confidence, resamples)
     tasks, seeds = data.shape
@@ -116,8 +117,8 @@ def probability_of_improvement(
 ) -> Interval:
     """P(a run of ours beats a run of the baseline), ties counting half, averaged over tasks; percentile interval.
 
-    Seeds are resampled in pairs. A percentile interval, since the estimate lives in [0, 1]; of fewer than five seeds it
-    is all of that.
+    Seeds are resampled in pairs. A percentile interval, since the estimate is in [0, 1]; with fewer than five seeds it
+    is all of [0, 1].
     """
     one, other = _paired(ours, baseline, confidence, resamples)
     estimate = float(np.mean([_superiority(a, b) for a, b in zip(one, other, strict=True)]))
@@ -135,7 +136,7 @@ def probability_of_improvement(
 
 
 def paired_p_value(ours: ArrayLike, baseline: ArrayLike, *, seed: int = 0, permutations: int = 2**14) -> float:
-    """Two-sided sign-flip test of a mean difference of zero: exact where all flips can be tried, else by chance."""
+    """Two-sided sign-flip test of a zero mean difference: exact if all flips can be tried, else Monte Carlo."""
     one, other = _paired(ours, baseline)
     differences = (one - other).ravel()
     n = len(differences)
@@ -161,23 +162,23 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _studentised(data: Array, rng: np.random.Generator, confidence: float, resamples: int) -> Interval:
-    """Bootstrap-t: (resampled mean - mean) / its standard error in place of Student's t, or that where it is wider."""
+    """Bootstrap-t: (resampled mean - mean) / its standard error in place of Student's t, or Student's if wider."""
     tasks, seeds = data.shape
     estimate = float(data.mean())
     if seeds < 2:
-        return Interval(estimate, -math.inf, math.inf, confidence)  # one run says nothing about the spread
+        return Interval(estimate, -math.inf, math.inf, confidence)  # one run has no spread
     squares = data.var(axis=1, ddof=1) / seeds
     error = math.sqrt(float(squares.sum())) / tasks
-    if error == 0.0:  # all runs agree: of a few that says nothing, unless there is no difference at all
+    if error == 0.0:  # all runs agree: with few runs that shows nothing, unless the difference is exactly zero
         known = estimate == 0.0 or tasks * seeds >= FEWEST_TO_RESAMPLE
         return Interval(estimate, *((estimate, estimate) if known else (-math.inf, math.inf)), confidence)
-    freedom = float(squares.sum() ** 2 / (squares**2).sum()) * (seeds - 1)  # Welch: tasks differ in their spread
+    freedom = float(squares.sum() ** 2 / (squares**2).sum()) * (seeds - 1)  # Welch: tasks have different variances
     student = float(special.stdtrit(freedom, (1 + confidence) / 2))
     if tasks * seeds < FEWEST_TO_RESAMPLE:
         return Interval(estimate, estimate - student * error, estimate + student * error, confidence)
     draws = _draws(data, rng, resamples)  # (resamples, tasks, seeds)
     errors = np.sqrt((draws.var(axis=2, ddof=1) / seeds).sum(axis=1)) / tasks
-    usable = errors > 1e-6 * error  # a resample of one run alone has no spread
+    usable = errors > 1e-6 * error  # a resample with only one distinct run has no spread
     t = (draws.mean(axis=(1, 2))[usable] - estimate) / errors[usable]
     low = min(-student, float(np.quantile(t, (1 - confidence) / 2)))
     high = max(student, float(np.quantile(t, (1 + confidence) / 2)))
@@ -199,7 +200,7 @@ def _bca(estimate: float, boot: Array, left_out: Array, confidence: float) -> In
 
 
 def _middle_means(values: Array) -> Array:
-    """The mean of the middle half of the last dimension; a quarter that is no whole number is rounded down."""
+    """The mean of the middle half of the last dimension; a fractional quarter is rounded down."""
     n = values.shape[-1]
     kept: Array = np.sort(values)[..., n // 4 : n - n // 4].mean(-1)
     return kept

@@ -1,6 +1,6 @@
-"""What a comparison leaves behind, as plain values: study.json, and the files of every run.
+"""The files of a comparison, as plain values: study.json, and the files of every run.
 
-A folder has them one by one, a packed file (packed.py) all together; reports read both alike.
+A folder has them separately, a packed file (packed.py) all together; reports read both.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,16 +21,16 @@ PLANNED = {"task": "text", "method": "text", "seed": "a whole number", "path": "
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The files of a run, as their JSON has them."""
+    """The contents of a run's JSON files."""
 
     made: Mapping[str, Any]
     """config.json: the configuration, command, versions and hardware."""
     facts: Mapping[str, Any] | None
-    """task.json; None where the run never began."""
+    """task.json; None if the run never began."""
     summary: Mapping[str, Any] | None
-    """summary.json; None where the run is not finished."""
+    """summary.json; None if the run is not finished."""
     metrics: Sequence[Mapping[str, Any]]
-    """metrics.jsonl: a table a line."""
+    """metrics.jsonl: one table per line."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +40,18 @@ class PlannedRun:
     entry: Mapping[str, Any]
     """Its task, method, seed, path and config in study.json."""
     folder: Path | None
-    """None in a packed file: nothing but the files that a report reads."""
+    """None in a packed file, which has only the files that a report reads."""
     read: Callable[[], RunFiles]
-    """Raises FileNotFoundError where there is no such run, and a ValueError where it cannot be read."""
+    """Raises FileNotFoundError if there is no such run, and ValueError if it cannot be read."""
 
 
 @dataclass(frozen=True)
 class StudyFiles:
-    """All files of a comparison. Runs are read as they are asked for, in the order of study.json."""
+    """All files of a comparison. Runs are read on demand, in the order of study.json."""
 
     name: str
     study: Mapping[str, Any]
-    """study.json but for its runs."""
+    """study.json without its runs."""
     runs: Iterable[PlannedRun]
 
 

@@ -1,1 +1,1 @@
-"""Many runs as one study: planned, run on this machine or on a cluster, never twice."""
+"""Many runs as one study: planned, then run on this machine or on a cluster, each only once."""

@@ -1,8 +1,8 @@
-"""Runs as tasks of a Ray cluster: no shared disk, data made once a node, and a lost node's runs go on elsewhere.
+"""Runs as tasks on a Ray cluster: no shared disk, data made once per node, and a lost node's runs continue elsewhere.
 
-Ray schedules and retries. A task works in a folder of its node and sends that folder back whenever the run has written
-a checkpoint; the mailbox, an actor on the caller's machine, puts it where the caller wants it. A task that is started
-again, because its node was lost, fetches what the mailbox has and resumes.
+Ray schedules and retries. A task works in a folder on its node and sends that folder back whenever the run has written
+a checkpoint; the mailbox, an actor on the caller's machine, writes it to the caller's run folder. A task that is
+started again, because its node was lost, fetches that folder from the mailbox and resumes.
 """
 
 import contextlib
@@ -30,11 +30,11 @@ from mental_accounts.study.run_process import Failed, event_of, parse_line
 from mental_accounts.study.study_view import StudyView
 
 SENT_SECONDS = 2.0
-"""How often a task looks for something new to send."""
+"""Seconds between a task's checks for a new checkpoint to send."""
 RETRIES = 10
-"""How many lost nodes a run survives."""
+"""How many lost nodes a run can survive."""
 KEPT_EVENTS = 20
-"""Of a run, besides warnings, while nobody asks for them."""
+"""Events kept per run, in addition to warnings, until they are read."""
 SKIPPED = (".lock", "tensorboard")
 
 
@@ -50,7 +50,7 @@ class RayLauncher:
         self.address, self.cpus, self.gpus = address, cpus, gpus
 
     def run(self, jobs: Sequence[Job], view: StudyView) -> dict[str, str]:
-        """Run them all; what went wrong, by the name of the run."""
+        """Run them all; returns the errors, by the name of the run."""
         ray = self.ray
         started = not ray.is_initialized()
         if self.address is not None:
@@ -71,7 +71,7 @@ class RayLauncher:
                 ray.shutdown()
 
     def _check_room(self) -> None:
-        """A task that no node can take would wait for ever."""
+        """Refuse resources that no node has: the task would wait forever."""
         most = {
             kind: max((node["Resources"].get(kind, 0.0) for node in self.ray.nodes() if node["Alive"]), default=0.0)
             for kind in ("CPU", "GPU")
@@ -99,9 +99,9 @@ class RayLauncher:
         try:
             while waiting:
                 done, _ = ray.wait(list(waiting), timeout=1.0)
-                told = ray.get(mailbox.heard.remote())
+                events = ray.get(mailbox.heard.remote())
                 for job in waiting.values():
-                    for values in told.get(str(job.path), ()):
+                    for values in events.get(str(job.path), ()):
                         event = event_of(values)
                         if event is not None and not isinstance(event, Failed):
                             view.hears(job, event)
@@ -122,7 +122,7 @@ class RayLauncher:
 
 
 def _check_address(address: str) -> None:
-    """Ray waits minutes for a cluster that is not there; a connection says so at once."""
+    """Fail at once if there is no cluster at this address; Ray would wait for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if address in ("auto", "local") or not port.isdigit():
         return
@@ -136,22 +136,22 @@ class Mailbox:
     """On the caller's machine: keeps the caller's run folders up to date."""
 
     def __init__(self) -> None:
-        self._told: dict[str, list[dict[str, Any]]] = {}
+        self._unread: dict[str, list[dict[str, Any]]] = {}
 
     def tell(self, path: str, what: dict[str, Any]) -> None:
-        """An event of a run. Every warning is kept, and the last of the rest."""
-        told = [*self._told.get(path, []), what]
-        passing = [item for item in told if item.get("kind") != "warning"]
+        """Add an event of a run. Every warning is kept, and the last of the other events."""
+        events = [*self._unread.get(path, []), what]
+        passing = [item for item in events if item.get("kind") != "warning"]
         gone = passing[:-KEPT_EVENTS]
-        self._told[path] = [item for item in told if not any(item is old for old in gone)]
+        self._unread[path] = [item for item in events if not any(item is old for old in gone)]
 
     def heard(self) -> dict[str, list[dict[str, Any]]]:
-        """What was said since the last call."""
-        told, self._told = self._told, {}
-        return told
+        """The events since the last call."""
+        events, self._unread = self._unread, {}
+        return events
 
     def put(self, path: str, packed: bytes) -> None:
-        """A run folder as it now stands; whole or not at all."""
+        """Replace the caller's copy of a run folder, atomically."""
         target = Path(path)
         fresh = target.with_name(f".{target.name}.new")
         shutil.rmtree(fresh, ignore_errors=True)
@@ -164,14 +164,14 @@ class Mailbox:
         shutil.rmtree(old, ignore_errors=True)
 
     def get(self, path: str) -> bytes:
-        """What the caller has of a run."""
+        """The caller's copy of a run folder."""
         target = Path(path)
         old = target.with_name(f".{target.name}.old")
-        return pack(target if target.exists() or not old.exists() else old)  # `put` may have been cut short
+        return pack(target if target.exists() or not old.exists() else old)  # `put` may have been interrupted
 
 
 def run_remotely(mailbox: Any, path: str, config: dict[str, Any]) -> str | None:
-    """A Ray task: one run in a folder of this node, from what the mailbox has of it; what went wrong, if anything."""
+    """A Ray task: one run in a folder on this node, resumed from the mailbox's copy; returns the error, if any."""
     import ray
 
     settings = TrainConfig.from_dict(config)
@@ -228,10 +228,10 @@ def run_remotely(mailbox: Any, path: str, config: dict[str, Any]) -> str | None:
 
 
 def _send(mailbox: Any, path: str, folder: Path, sent: str) -> str:
-    """Send the folder, if its run has written another checkpoint since."""
+    """Send the folder, if its run has written a new checkpoint."""
     import ray
 
-    with contextlib.suppress(OSError):  # a checkpoint may be replaced while it is read: the next one is sent instead
+    with contextlib.suppress(OSError):  # a checkpoint may be replaced while it is read; the next one is then sent
         latest = max((str(item.stat().st_mtime_ns) for item in folder.glob("checkpoint/*/state.json")), default="")
         if latest == sent:
             return sent
@@ -243,7 +243,7 @@ def _send(mailbox: Any, path: str, folder: Path, sent: str) -> str:
 
 @contextlib.contextmanager
 def _one_at_a_time(name: str) -> Iterator[None]:
-    """Data are made by one task of a node; the others wait and then find them."""
+    """Only one task per node makes the data; the others wait, and then find them."""
     place = cache_folder() / "locks"
     place.mkdir(parents=True, exist_ok=True)
     with (place / f"{name.replace('/', '-')}.lock").open("w") as file:
@@ -252,7 +252,7 @@ def _one_at_a_time(name: str) -> Iterator[None]:
 
 
 def pack(folder: Path) -> bytes:
-    """A run folder as one string of bytes."""
+    """A run folder as bytes."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for item in sorted(folder.rglob("*")):
@@ -263,7 +263,7 @@ def pack(folder: Path) -> bytes:
 
 
 def unpack(packed: bytes, folder: Path) -> None:
-    """Back from `pack`."""
+    """The inverse of `pack`."""
     folder.mkdir(parents=True)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(folder, filter="data")

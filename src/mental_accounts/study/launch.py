@@ -1,4 +1,4 @@
-"""Running a study: what is not finished yet, on this machine or on a cluster."""
+"""Running a study: all unfinished runs, on this machine or on a cluster."""
 
 import sys
 from collections.abc import Sequence
@@ -22,34 +22,34 @@ LauncherKind = Literal["local", "ray"]
 
 @dataclass(frozen=True)
 class Running:
-    """Where and how runs are made."""
+    """Where and how to run a study."""
 
     out: Path | None = None
-    """Folder of runs and report; None: comparisons/<tasks>-<preset>. The same folder again goes on where it was."""
+    """Folder of runs and report; None: comparisons/<tasks>-<preset>. Given the same folder again, it continues."""
     workers: int | None = None
     """Runs at a time; None: as many as cores and memory allow."""
     launcher: LauncherKind = "local"
-    """local: processes of this machine. ray: tasks of a Ray cluster (pip install 'mental-accounts[ray]')."""
+    """local: processes on this machine. ray: tasks on a Ray cluster (pip install 'mental-accounts[ray]')."""
     address: str | None = None
     """Ray: address of a running cluster; None: start one here."""
     cpus: float = 1.0
-    """Ray: CPU cores that a run needs."""
+    """Ray: CPU cores per run."""
     gpus: float = 0.0
-    """Ray: GPUs that a run needs; 0.25 puts four runs on one."""
+    """Ray: GPUs per run; 0.25 puts four runs on one GPU."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of the runs, besides their folders."""
+    """The outcome of the runs, in addition to their folders."""
 
     problems: dict[str, str] = field(default_factory=dict)
-    """What went wrong, by the name of the run."""
+    """Errors, by the name of the run."""
     warnings: tuple[RunWarning, ...] = ()
-    """What runs warned of."""
+    """Warnings of the runs."""
 
 
 def run_study(study: Study, running: Running, command: Sequence[str], again: str, console: Console) -> Outcome:
-    """Run what is not finished. `command` made the study; `again` says how to go on where it is interrupted."""
+    """Run all unfinished runs. `command` started the study; `again` says how to continue if it is interrupted."""
     if running.workers is not None and running.workers < 1:
         raise UsageError(f"--workers must be at least 1, got {running.workers}")
     missing = [job for job in study.jobs if not job.is_finished]
@@ -70,7 +70,7 @@ def run_study(study: Study, running: Running, command: Sequence[str], again: str
     try:
         with stopping_by_signal(), view:
             if running.launcher == "ray":
-                from mental_accounts.study.cluster import RayLauncher  # an extra
+                from mental_accounts.study.cluster import RayLauncher  # optional dependency
 
                 state = "every run at its last checkpoint"
                 problems = RayLauncher(running.address, running.cpus, running.gpus).run(missing, view)
@@ -79,7 +79,7 @@ def run_study(study: Study, running: Running, command: Sequence[str], again: str
                 state = "every run after a checkpoint"
                 problems = LocalLauncher(running.workers or default_workers(missing)).run(missing, view)
     except KeyboardInterrupt:
-        print(f"stopped, {state}; go on with: {again}", file=sys.stderr)
+        print(f"stopped, {state}; continue with: {again}", file=sys.stderr)
         raise
     return Outcome(problems, view.warnings)
 

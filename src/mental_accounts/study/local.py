@@ -1,4 +1,4 @@
-"""Runs on this machine, as many at a time as cores and memory allow, each in a process of its own."""
+"""Runs on this machine, as many at a time as cores and memory allow, each in its own process."""
 
 import os
 import queue
@@ -18,20 +18,20 @@ from mental_accounts.study.run_process import Failed, event_of, parse_line
 from mental_accounts.study.study_view import StudyView
 
 WORKER = (sys.executable, "-P", "-m", "mental_accounts.study.run_process")
-"""-P: modules of the current folder must not hide others."""
+"""-P: modules of the current folder must not shadow others."""
 GIBIBYTE = 2**30
 CPU_RUN_BYTES = 2 * GIBIBYTE
-"""Memory that one run on a CPU may take."""
+"""Memory reserved for one run on a CPU."""
 GPU_RUN_BYTES = 4 * GIBIBYTE
-"""Memory of a GPU that one run there may take."""
+"""GPU memory reserved for one run on a GPU."""
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
-"""What keeps a run to its share of the cores."""
+"""Environment variables that limit a run to its share of the cores."""
 STOP_SECONDS = 120
-"""How long runs get to write a checkpoint when the study is stopped."""
+"""Seconds that runs have to write a checkpoint when the study is stopped."""
 
 
 def default_workers(jobs: Sequence[Job]) -> int:
-    """How many runs at a time: one a core, if memory (and that of the GPU, if there is one) allows."""
+    """How many runs at a time: one per core, if memory (and GPU memory, if there is a GPU) allows."""
     limits = [usable_cores(), available_memory() // CPU_RUN_BYTES, len(jobs)]
     if torch.cuda.is_available() and any(job.config.device != "cpu" for job in jobs):
         limits.append(torch.cuda.mem_get_info()[0] // GPU_RUN_BYTES)
@@ -39,7 +39,7 @@ def default_workers(jobs: Sequence[Job]) -> int:
 
 
 class LocalLauncher:
-    """Runs jobs in `workers` processes of `threads` each. A run that fails is told of, and the rest go on."""
+    """Runs jobs in `workers` processes of `threads` each. A failed run is reported, and the others continue."""
 
     def __init__(self, workers: int, threads: int | None = None) -> None:
         self.workers = workers
@@ -49,7 +49,7 @@ class LocalLauncher:
         self._lock = Lock()
 
     def run(self, jobs: Sequence[Job], view: StudyView) -> dict[str, str]:
-        """Run them all; what went wrong, by the name of the run. Interrupted, runs stop after a checkpoint."""
+        """Run them all; returns the errors, by the name of the run. If interrupted, runs stop after a checkpoint."""
         waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
         for job in jobs:
             waiting.put(job)
@@ -80,7 +80,7 @@ class LocalLauncher:
         return problems
 
     def _run(self, job: Job, view: StudyView) -> str | None:
-        """One run; what went wrong with it, if anything did."""
+        """One run; returns its error, if any."""
         with tempfile.TemporaryFile("w+") as errors:
             with self._lock:
                 if self._stop.is_set():
@@ -91,7 +91,7 @@ class LocalLauncher:
                     stderr=errors,
                     text=True,
                     env=os.environ | dict.fromkeys(THREAD_SETTINGS, str(self.threads)),
-                    start_new_session=True,  # Ctrl-C reaches us alone; we ask the runs to stop
+                    start_new_session=True,  # Ctrl-C reaches only us; we ask the runs to stop
                 )
                 self._running.add(process)
             problem = None

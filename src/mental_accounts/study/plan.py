@@ -1,7 +1,7 @@
-"""What a study consists of: every task with every method and every seed, each a run with a folder and a config.
+"""The plan of a study: every task with every method and every seed, each a run with a folder and a config.
 
-A method is written `ewa-vq-odt`, or with changes of its own, `ewa-vq-odt:account_scope=window,beta=0.1`. Runs of one
-seed share everything random between methods: data, initial weights, windows, environments.
+A method is written `ewa-vq-odt`, or with changes of its own, `ewa-vq-odt:account_scope=window,beta=0.1`. Runs with the
+same seed share everything random across methods: data, initial weights, windows, environments.
 """
 
 import difflib
@@ -31,7 +31,7 @@ class Arm:
     """A method with its own changes to the configuration."""
 
     label: str
-    """As it was written; names the method in the report."""
+    """As written by the user; the method's name in the report."""
     method: Method
     changes: Mapping[str, Any]
     """Values by the path of their field, as `model.accounts.beta`."""
@@ -50,7 +50,7 @@ class Arm:
 
     @property
     def folder(self) -> str:
-        """A name for its runs on disk."""
+        """The folder name of its runs."""
         return slug(self.label)
 
 
@@ -71,7 +71,7 @@ class Job:
 
     @property
     def is_finished(self) -> bool:
-        """Whether its run came to its end."""
+        """Whether its run is complete."""
         return RunFolder(self.path).is_finished
 
 
@@ -102,7 +102,7 @@ class Study:
 
     @cached_property
     def jobs(self) -> list[Job]:
-        """Every run, seeds first: whole pairs are there early."""
+        """Every run, seed by seed, so that complete pairs are available early."""
         found = []
         for seed in self.seeds:
             for task in self.tasks:
@@ -113,7 +113,7 @@ class Study:
         return found
 
     def write(self, command: Sequence[str]) -> None:
-        """Say what the study is, and make its run folders. Runs that were made with other settings are refused."""
+        """Write study.json, and create the run folders. Existing runs with other settings are refused."""
         for job in self.jobs:
             folder = RunFolder(job.path)
             folder.path.mkdir(parents=True, exist_ok=True)
@@ -143,7 +143,7 @@ class Study:
 
 
 def parse_changes(items: Sequence[str]) -> dict[str, Any]:
-    """`field=value` each -> values by path. A field may be named without its path; values are JSON, or plain text."""
+    """Items `field=value` -> values by path. A field can be given by its last name; values are JSON, or plain text."""
     changes: dict[str, Any] = {}
     for item in items:
         name, given, text = item.partition("=")

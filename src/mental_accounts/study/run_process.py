@@ -1,6 +1,6 @@
-"""One run in a process of its own: `python -P -m mental_accounts.study.run_process RUN`.
+"""One run in its own process: `python -P -m mental_accounts.study.run_process RUN`.
 
-It sends its events home as lines of JSON, and `{"error": ...}` where it fails.
+It sends its events to the study as lines of JSON, and `{"error": ...}` if it fails.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ class Failed:
 
 
 def parse_line(line: str) -> dict[str, Any] | None:
-    """A line of a run's process as plain values; None where it is something else."""
+    """A line from a run's process as plain values; None if it is something else."""
     with contextlib.suppress(ValueError):
         values = json.loads(line)
         if isinstance(values, dict):
@@ -41,12 +41,12 @@ def parse_line(line: str) -> dict[str, Any] | None:
 
 
 def event_of(values: dict[str, Any]) -> Event | Failed | None:
-    """What such a line says."""
+    """The event in such a line."""
     return Failed(str(values["error"])) if "error" in values else from_plain(values)
 
 
 class SendingView(SilentView):
-    """Sends events home; of updates, a few per second."""
+    """Sends events to the study; of updates, a few per second."""
 
     follows_steps = True
 
@@ -64,11 +64,11 @@ class SendingView(SilentView):
 
 
 ANSWER = sys.stdout
-"""For lines of JSON alone; what an environment prints goes to standard error."""
+"""Only for lines of JSON; output of environments goes to standard error."""
 
 
 def send(values: dict[str, Any]) -> None:
-    """One line for the process that listens. Where none does any more, the run stops after a checkpoint."""
+    """Send one line to the study. If it no longer reads them, the run stops after a checkpoint."""
     try:
         print(json.dumps(values), file=ANSWER, flush=True)
     except BrokenPipeError:
@@ -77,7 +77,7 @@ def send(values: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Start the run or go on with it."""
+    """Start the run or continue it."""
     folder = RunFolder(Path(sys.argv[1]))
     sys.stdout = sys.stderr
     find_own_modules()

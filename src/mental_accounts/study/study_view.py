@@ -1,4 +1,4 @@
-"""What a person sees of a study: a bar for all runs and one for each that is under way; plain lines elsewhere."""
+"""The display of a study: a bar for all runs and one for each active run; plain lines outside a terminal."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ MINUTE = 60.0
 
 @dataclass(frozen=True)
 class RunWarning:
-    """What one or several runs warned of, in the same words."""
+    """A warning of one or several runs, in the same words."""
 
     text: str
     runs: tuple[str, ...]
@@ -29,7 +29,7 @@ class RunWarning:
 
 
 class StudyView:
-    """Told of runs from several threads."""
+    """The display; called from several threads."""
 
     def __init__(self, total: int, finished: int, console: Console | None = None) -> None:
         self.console = console or Console()
@@ -63,16 +63,16 @@ class StudyView:
 
     @property
     def warnings(self) -> tuple[RunWarning, ...]:
-        """What the runs warned of so far; the same words of several runs once."""
+        """The warnings so far; the same text from several runs is listed once."""
         with self._lock:
             return tuple(RunWarning(text, tuple(sorted(runs))) for text, runs in self._warned.items())
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a permanent line."""
         print_line(self._progress.console if self._progress is not None else self.console, text)
 
     def begins(self, job: Job) -> None:
-        """A run is under way."""
+        """A run has started."""
         with self._lock:
             self._shares[job.name] = 0.0
             if self._progress is not None:
@@ -81,7 +81,7 @@ class StudyView:
                 self.say(f"begins: {job.name}")
 
     def hears(self, job: Job, event: Event) -> None:
-        """Something happened in its process."""
+        """A run sent an event."""
         with self._lock:
             if isinstance(event, Message) and event.kind == "warning":
                 self._warn(job, event.text)
@@ -96,7 +96,7 @@ class StudyView:
                 self._show(job)
 
     def _warn(self, job: Job, text: str) -> None:
-        """Show what no run has said yet; count who says the same."""
+        """Show a warning that no run has sent before; collect the runs that repeat it."""
         runs = self._warned.setdefault(text, [])
         if not runs:
             self.say(f"warning: {job.name}: {text}")
@@ -112,10 +112,10 @@ class StudyView:
             self._progress.update(self._overall, completed=done)
         elif time.monotonic() - self._said > MINUTE:
             self._said = time.monotonic()
-            self.say(f"{100 * done / self.total:.0f}% of all runs, {len(self._shares)} under way")
+            self.say(f"{100 * done / self.total:.0f}% of all runs, {len(self._shares)} active")
 
     def ends(self, job: Job, problem: str | None) -> None:
-        """A run is over."""
+        """A run has ended."""
         with self._lock:
             self._shares.pop(job.name, None)
             if problem is None:

@@ -1,7 +1,7 @@
 "use strict";
 // Arrays, numbers, colours, and canvases whose unchanging part is drawn once.
 
-const LEFT = 52, RIGHT = 12; // margins of every time axis, so that steps stand above each other
+const LEFT = 52, RIGHT = 12; // margins of every time axis, so that steps line up across figures
 
 function halfToNumber(h) {
   const exponent = (h >> 10) & 31, fraction = h & 1023, sign = h & 32768 ? -1 : 1;
@@ -23,7 +23,7 @@ function unpack(packed) {
   return { shape, values };
 }
 
-// Four significant digits: what is shown is what was recorded.
+// Four significant digits.
 function show(x) {
   return Number.isFinite(x) ? String(Number(x.toPrecision(4))).replace("-", "−") : "–";
 }
@@ -44,7 +44,7 @@ function parts(hex) {
   const full = hex.length === 4 ? hex.replace(/[0-9a-f]/gi, "$&$&") : hex;
   return [1, 3, 5].map((i) => parseInt(full.slice(i, i + 2), 16));
 }
-// From -1 (down) through 0 (the paper) to 1 (up); the square root lets small balances be seen.
+// From -1 (down) through 0 (the paper) to 1 (up); the square root keeps small balances visible.
 function balanceColour(x) {
   const to = x < 0 ? colours.downRGB : colours.upRGB, share = Math.sqrt(Math.min(1, Math.abs(x)));
   return colours.paperRGB.map((c, i) => Math.round(c + (to[i] - c) * share));
@@ -54,7 +54,7 @@ function inkOn([r, g, b]) {
 }
 
 class Figure {
-  // `still` paints what one episode does not change, `now` what moves with the step, `say` writes the numbers in words.
+  // `still` paints what is fixed within an episode, `now` what moves with the step, `say` writes the numbers as text.
   constructor(id, height, { still, now, say }) {
     this.canvas = document.getElementById(id);
     this.height = height;

@@ -1,4 +1,4 @@
-// Drift, what codes are used for, and how well they fit: the figures about the whole episode or all of them.
+// Drift, the use of codes, and the routing error: the figures about the whole episode or all episodes.
 
 function ofHead(array, t) {
   return at(array, t, view.layer, view.head);
@@ -9,7 +9,7 @@ function largestAt(t) {
 }
 const driftLines = [
   ["drift of this layer and head", (ep, t) => ofHead(ep.drift, t), 0, []],
-  ["largest drift of all", (ep, t) => largestAt(t), 2, []],
+  ["largest drift of all layers and heads", (ep, t) => largestAt(t), 2, []],
   ["sharp bound of this layer and head", (ep, t) => ofHead(ep.sharp, t), 1, []],
   ["the paper's bound", (ep, t) => ofHead(ep.paper, t), 3, [5, 4]],
 ];
@@ -44,9 +44,9 @@ function counts(values, high) {
 }
 const histogram = {
   still(pen, w, h) {
-    const { drift: seen, T } = view.ep, high = extent(seen.values)[1] || 1;
-    const own = Array.from({ length: T }, (_, t) => ofHead(seen, t));
-    const all = counts(seen.values, high), one = counts(own, high);
+    const { drift, T } = view.ep, high = extent(drift.values)[1] || 1;
+    const own = Array.from({ length: T }, (_, t) => ofHead(drift, t));
+    const all = counts(drift.values, high), one = counts(own, high);
     const scale = valueAxis(0, Math.max(...all, ...one), 8, h - 22), wide = (w - LEFT - RIGHT) / BINS;
     drawAxis(pen, scale, w, 3);
     pen.fillStyle = colours.quiet;
@@ -64,14 +64,14 @@ const histogram = {
     line(pen, colours.ink, 1.5, [[x, 0], [x, h - 22]]);
   },
   say() {
-    const { drift: seen, T } = view.ep, now = ofHead(seen, view.t);
+    const { drift, T } = view.ep, now = ofHead(drift, view.t);
     let below = 0;
-    for (let t = 0; t < T; t++) below += ofHead(seen, t) < now;
+    for (let t = 0; t < T; t++) below += ofHead(drift, t) < now;
     write("histogram-readout", `Step ${view.t}: drift ${show(now)}, larger than at ${below} of the ${T} steps in this layer and head.`);
   },
 };
 function fillDriftTable() {
-  const { drift: seen, T } = view.ep, [, layers, heads] = seen.shape, titles = document.createElement("tr");
+  const { drift, T } = view.ep, [, layers, heads] = drift.shape, titles = document.createElement("tr");
   for (const text of ["mean, largest", ...Array.from({ length: heads }, (_, i) => `head ${i + 1}`)]) {
     const cell = document.createElement("th");
     cell.scope = "col";
@@ -82,8 +82,8 @@ function fillDriftTable() {
   fillTable("drift-table", Array.from({ length: layers }, (_, l) => [`layer ${l + 1}`, ...Array.from({ length: heads }, (_, k) => {
     let sum = 0, high = 0;
     for (let t = 0; t < T; t++) {
-      sum += at(seen, t, l, k);
-      high = Math.max(high, at(seen, t, l, k));
+      sum += at(drift, t, l, k);
+      high = Math.max(high, at(drift, t, l, k));
     }
     return `${show(sum / T)}, ${show(high)}`;
   })]));
@@ -133,9 +133,9 @@ const usage = {
     }
   },
   say() {
-    const told = posted(view.t).filter((c) => c >= 0).map((c) =>
+    const texts = posted(view.t).filter((c) => c >= 0).map((c) =>
       `code ${codeName(c)}: ${codes.posts[c]} posts in ${meta.steps} steps, mean reward ${show(codes.meanReward[c])}`);
-    write("usage-readout", `Posted at step ${view.t}: ${told.join("; ") || "a code that is not kept here"}. All steps: ${show(meta.meanReward)}.`);
+    write("usage-readout", `Posted at step ${view.t}: ${texts.join("; ") || "a code that is not shown here"}. All steps: ${show(meta.meanReward)}.`);
   },
 };
 function fillUsageTable() {
@@ -146,9 +146,9 @@ function fillUsageTable() {
 
 const error = {
   still(pen, w, h) {
-    const { error: seen, T } = view.ep, axis = timeAxis(T, w), scale = valueAxis(0, extent(seen.values)[1] || 1, 8, h - 22);
+    const { error, T } = view.ep, axis = timeAxis(T, w), scale = valueAxis(0, extent(error.values)[1] || 1, 8, h - 22);
     drawAxis(pen, scale, w, 3);
-    line(pen, colours.series[0], 1.4, Array.from(seen.values, (v, t) => [axis.x(t), scale.y(v)]));
+    line(pen, colours.series[0], 1.4, Array.from(error.values, (v, t) => [axis.x(t), scale.y(v)]));
     drawSteps(pen, T, w, h - 20);
   },
   now(pen, w, h) {

@@ -1,4 +1,4 @@
-// The figures. `view` is where the reader is: the episode `ep` with its arrays, step t, layer, head, code, pointer.
+// The figures. `view` is the reader's current selection: the episode `ep` with its arrays, step t, layer, head, code, pointer.
 
 const SERIES = 6, MOST_STATES = 24, BINS = 30;
 const data = JSON.parse(document.getElementById("data").textContent);
@@ -9,7 +9,7 @@ const at = (array, ...index) => array.values[index.reduce((sum, i, d) => sum * a
 const write = (id, text) => (el(id).textContent = text);
 
 function codeName(place) {
-  return place < 0 ? "one that is not kept here" : `${codes.numbers[place]} (${codes.names[place]})`;
+  return place < 0 ? "one that is not shown here" : `${codes.numbers[place]} (${codes.names[place]})`;
 }
 function posted(t) {
   const G = view.ep.places.shape[1];
@@ -23,9 +23,9 @@ function stateHeight() {
 }
 const states = {
   still(pen, w) {
-    const { observations: seen, T } = view.ep, axis = timeAxis(T, w), D = Math.min(MOST_STATES, seen.shape[1]);
+    const { observations, T } = view.ep, axis = timeAxis(T, w), D = Math.min(MOST_STATES, observations.shape[1]);
     for (let d = 0; d < D; d++) {
-      const values = Array.from({ length: T }, (_, t) => at(seen, t, d)), [low, high] = extent(values);
+      const values = Array.from({ length: T }, (_, t) => at(observations, t, d)), [low, high] = extent(values);
       const scale = valueAxis(low, high, 20 * d + 3, 20 * d + 18);
       line(pen, colours.series[d % SERIES], 1.2, values.map((v, t) => [axis.x(t), scale.y(v)]));
       pen.fillStyle = colours.ink;
@@ -45,7 +45,7 @@ function sayNow() {
   const action = Array.from(ep.actions.values.subarray(t * A, (t + 1) * A), show).join(", ");
   const rows = [["reward", "now-reward", show(ep.rewards.values[t])],
     ["return so far", "now-return", show(ep.returns[t])],
-    ["still asked for", "now-asked", show(ep.asked.values[t])],
+    ["return-to-go", "now-asked", show(ep.asked.values[t])],
     ["action", "now-action", action]];
   if (codes) rows.push(["code posted", "now-code", posted(t).map(codeName).join("; ")]);
   const list = el("now");
@@ -158,8 +158,8 @@ const cube = {
     }
   },
   say() {
-    const told = posted(view.t).map((c) => `${codeName(c)}, balance ${c < 0 ? "–" : show(at(view.ep.balances, view.t, c))}`);
-    write("cube-readout", `Step ${view.t} posted code ${told.join("; ")}.`);
+    const texts = posted(view.t).map((c) => `${codeName(c)}, balance ${c < 0 ? "–" : show(at(view.ep.balances, view.t, c))}`);
+    write("cube-readout", `Step ${view.t} posted code ${texts.join("; ")}.`);
   },
 };
 
@@ -286,14 +286,14 @@ const attention = {
   },
   say() {
     if (!view.ep.without) {
-      write("attention-readout", "The attention of this episode would make the page too large; inspect fewer episodes, or read it with --json.");
+      write("attention-readout", "The attention of this episode would make the page too large; inspect fewer episodes, or use --json.");
       el("attention-details").hidden = true;
       return;
     }
     el("attention-details").hidden = false;
     const { names, before, after, added } = attentionAt(view.t);
     const most = before.indexOf(Math.max(...before));
-    let text = `Step ${view.t}, layer ${view.layer + 1}, head ${view.head + 1}: looks most at ${names[most]}, ${show(before[most])}`;
+    let text = `Step ${view.t}, layer ${view.layer + 1}, head ${view.head + 1}: attends most to ${names[most]}, ${show(before[most])}`;
     if (codes) {
       const moved = after.map((p, i) => Math.abs(p - before[i])), far = moved.indexOf(Math.max(...moved));
       text += ` without the bias and ${show(after[most])} with it; the bias moves ${names[far]} most, by ${signed(after[far] - before[far])}`;

@@ -1,4 +1,4 @@
-// What the reader does: choose an episode, a step, a layer, a head, a code.
+// Controls: choose an episode, a step, a layer, a head, a code.
 
 const figures = [new Figure("states", stateHeight, { ...states, say: sayNow })];
 if (codes) {
@@ -42,8 +42,8 @@ function open(episode) {
   el("frame").hidden = !filmed;
   el("states").hidden = filmed;
   write("environment-caption", filmed
-    ? `The environment as it was before this step's action; ${film.steps.length} pictures of ${T} steps.`
-    : `${film.problem} The curves are the numbers that the policy sees, each on a scale of its own${meta.states > MOST_STATES ? `, the first ${MOST_STATES} of ${meta.states}` : ""}.`);
+    ? `The environment before this step's action; ${film.steps.length} frames of ${T} steps.`
+    : `${film.problem} The curves are the policy's observations, each on its own scale${meta.states > MOST_STATES ? `, the first ${MOST_STATES} of ${meta.states}` : ""}.`);
   el("step").max = T - 1;
   if (codes) fillDriftTable();
   refit();
@@ -106,7 +106,7 @@ for (const name of ["layer", "head"]) {
 }
 el("attention-details").addEventListener("toggle", later);
 
-// Keys work wherever the focus is, unless something there needs them itself.
+// Keys work wherever the focus is, unless the focused element uses them itself.
 document.addEventListener("keydown", (event) => {
   if (event.target !== document.body || event.ctrlKey || event.metaKey || event.altKey) return;
   const to = { ArrowLeft: view.t - 1, ArrowRight: view.t + 1, Home: 0, End: view.ep.T - 1 }[event.key];
