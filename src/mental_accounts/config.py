@@ -411,7 +411,8 @@ class TrainConfig:
             object.__setattr__(self, "pretrain_iterations", 0)  # nothing to learn from offline
         if self.pretrain_iterations + self.online_iterations == 0:
             raise ValueError(
-                "there is nothing to do: online_iterations is 0, and so is pretrain_iterations (as always without a task)"
+                "there is nothing to do: online_iterations is 0, and so is pretrain_iterations (as always without "
+                "a task)"
             )
 
     @property

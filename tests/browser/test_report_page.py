@@ -45,7 +45,7 @@ def test_the_page_is_silent_whole_and_right(watched: Watched, tmp_path: Path) ->
         columns: dict[tuple[str, str], list[list[float]]] = {}
         for job in study.jobs:
             lines = [json.loads(text) for text in (job.path / "metrics.jsonl").read_text().splitlines()]
-            last = lines[-1]["evaluation/return_mean_gm"]
+            last = lines[-1]["mean return, mean action (evaluation/return_mean_gm)"]
             assert shown[job.task, job.arm.label, job.seed] == pytest.approx(last, abs=0.06)
             if job.task == task:
                 for metric in SEVEN:

@@ -1,4 +1,4 @@
-"""Reads damaged files one after the other and says of each which rule it broke: fuzz_process.py FORMAT FOLDER FIRST COUNT.
+"""Reads damaged files in turn and says which rule each broke: fuzz_process.py FORMAT FOLDER FIRST COUNT.
 
 A process of its own: what ends it, or takes its memory, ends nothing else. Before each case its number is written, so
 that a crash has a name; after it a line of JSON.
