@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from mental_accounts.report.report import write_report
-from mental_accounts.report.runs import SEVEN, read_study
+from mental_accounts.report.runs import METRIC_NAMES, SEVEN, read_study
 from tests.report.made_studies import write_study
 
 from .conftest import Watched
@@ -45,7 +45,7 @@ def test_the_page_is_silent_whole_and_right(watched: Watched, tmp_path: Path) ->
         columns: dict[tuple[str, str], list[list[float]]] = {}
         for job in study.jobs:
             lines = [json.loads(text) for text in (job.path / "metrics.jsonl").read_text().splitlines()]
-            last = lines[-1]["mean return, mean action (evaluation/return_mean_gm)"]
+            last = lines[-1]["evaluation/return_mean_gm"]
             assert shown[job.task, job.arm.label, job.seed] == pytest.approx(last, abs=0.06)
             if job.task == task:
                 for metric in SEVEN:
@@ -54,7 +54,7 @@ def test_the_page_is_silent_whole_and_right(watched: Watched, tmp_path: Path) ->
         assert len(rows) == 7
         for metric, row in zip(SEVEN, rows, strict=True):
             cells = row.locator("td").all_inner_texts()
-            assert cells[0].startswith(metric)
+            assert cells[0].startswith(f"{METRIC_NAMES[metric]} ({metric}) ")
             for cell, label in ((cells[1], "ewa-vq-odt"), (cells[2], "odt")):
                 assert float(cell) == pytest.approx(np.mean(columns[label, metric]), abs=0.06)
 
