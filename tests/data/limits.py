@@ -31,7 +31,7 @@ def assert_refused_within_a_gigabyte(paths: list[Path], reader: str) -> None:
 
 
 def assert_success_or_one_line(read: Callable[[Path], object], path: Path) -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     said = f"{path}: "
     try:
         read(path)
@@ -39,4 +39,4 @@ def assert_success_or_one_line(read: Callable[[Path], object], path: Path) -> No
         said = str(error)
     assert said.startswith(str(path))
     assert len(said.splitlines()) == 1
-    assert time.perf_counter() - begun < 2
+    assert time.process_time() - begun < 2

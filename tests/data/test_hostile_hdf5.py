@@ -273,10 +273,10 @@ BOMBS = {
 def test_bombs_are_refused_by_what_they_declare(tmp_path: Path, bomb: str) -> None:
     spoil, message = BOMBS[bomb]
     path = hostile(tmp_path / "x.hdf5", spoil)
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(DataError, match=rf"x\.hdf5: .*{message}"):
         read_d4rl(path)
-    assert time.perf_counter() - begun < 10
+    assert time.process_time() - begun < 10
 
 
 def test_bombs_stay_within_a_gigabyte(tmp_path: Path) -> None:

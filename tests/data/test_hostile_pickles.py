@@ -69,11 +69,11 @@ def test_bombs(tmp_path: Path, bomb: str) -> None:
     program, message = BOMBS[bomb]
     path = tmp_path / "x.pkl"
     path.write_bytes(program)
-    begun = time.perf_counter()
+    begun = time.process_time()
     with pytest.raises(DataError, match=rf"x\.pkl: .*{message}") as caught:
         read_pickle(path)
     assert len(str(caught.value)) < 500
-    assert time.perf_counter() - begun < 10
+    assert time.process_time() - begun < 10
 
 
 def test_bombs_stay_within_a_gigabyte(tmp_path: Path) -> None:

@@ -294,7 +294,7 @@ class Trainer:
         progress, total = self.progress, self.config.total_updates
         self._emit(self._stage("learning", updates, progress.update, phase))
         while progress.update < updates:
-            self._breathe()
+            self._check_signals()
             self._repeated.step()
             progress.update += 1
             progress.updates += 1
@@ -333,7 +333,7 @@ class Trainer:
 
     def _play(self, players: tuple[Actor, Environments], target: float, seed: int) -> list[Episode]:
         def on_step() -> None:
-            self._breathe()
+            self._check_signals()
             if self._follows_steps:
                 self._emit(StepDone())
 
@@ -354,7 +354,7 @@ class Trainer:
     def _stage(self, stage: Stage, total: int, done: int = 0, phase: Phase = "online") -> StageBegan:
         return StageBegan(stage, total, done, self.progress.iteration + 1, self.total_iterations, phase)
 
-    def _breathe(self) -> None:
+    def _check_signals(self) -> None:
         """Stop here, if a signal or a callback asked for it."""
         self._watch.check()
         self.callbacks.check()

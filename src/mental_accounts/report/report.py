@@ -82,9 +82,9 @@ def _blocks(
     blocks += [Text(text, "warning") for text in evidence.warnings]
     blocks.append(
         Text(
-            "The question was fixed in advance: the return of the last evaluation, paired by seed. An interval is "
-            "made to cover the true mean difference in 95 of 100 such studies: the wider of Student's and a "
-            "studentised bootstrap's. “Cannot tell” means that it contains zero."
+            "The outcome was fixed in advance: the return of the last evaluation, paired by seed. A 95% interval is "
+            "designed to cover the true mean difference in 95 of 100 such studies; it is the wider of Student's and a "
+            "studentised bootstrap interval. “Cannot tell” means that it contains zero."
         )
     )
     for part in analysis.tasks:
@@ -120,7 +120,7 @@ def _task_blocks(evidence: Evidence, part: TaskAnalysis, folder: Path) -> list[B
         blocks.append(_account_table(accounts, name))
     blocks.append(
         Table(
-            ["method", "seconds a run", "updates/s"],
+            ["method", "seconds per run", "updates/s"],
             [[score.method, f"{score.seconds:.0f}", f"{score.updates_per_second:.1f}"] for score in part.scores],
             "Cost: mean over runs, several of which may have shared the machine.",
             name=f"cost-{name}",
@@ -150,8 +150,8 @@ def _score_table(scores: Sequence[Scores], name: str) -> Table:
         ],
         rows,
         "Return, mean over seeds with 95% intervals ([?]: too few seeds for one). The data's mean return is "
-        f"{scores[0].data_mean:.1f}. Best is the best of a run's evaluations, and flatters; the geometric mean is of "
-        "the last returns.",
+        f"{scores[0].data_mean:.1f}. Best is the best of a run's evaluations, which is biased upwards; the geometric "
+        "mean is of the last returns.",
         name=f"scores-{name}",
     )
 
@@ -203,9 +203,9 @@ def _paper_table(task: str, comparison: Comparison, name: str) -> Table:
     return Table(
         header,
         rows,
-        "The paper's seven metrics as in its tables, mean over seeds, then over steps; the difference is one of each "
-        "seed's own means, which is another number where seeds were measured at other steps (return_vs_samples)"
-        + ("" if paper is None else f"; beside it the paper's own numbers for {paper.dataset}, EWA-VQ-ODT / ODT")
+        "The paper's seven metrics as in its tables, averaged over seeds, then over steps; the difference is between "
+        "the means of each seed, which is not the same if seeds were measured at different steps (return_vs_samples)"
+        + ("" if paper is None else f"; the last columns are the paper's numbers for {paper.dataset}, EWA-VQ-ODT / ODT")
         + ".",
         text=(0, 6),
         name=f"metrics-{name}-{re.sub(r'[^a-z0-9]+', '-', comparison.method.lower())}",
@@ -227,7 +227,7 @@ def _account_table(scores: Sequence[Scores], name: str) -> Table:
     return Table(
         ["method", *(key.replace("_", " ") for key in columns)],
         rows,
-        "Accounts at the end, mean over seeds: how far the bias moves attention (total variation), and its bound.",
+        "Accounts at the end, averaged over seeds: how far the bias moves attention (total variation), and its bound.",
         name=f"accounts-{name}",
     )
 
