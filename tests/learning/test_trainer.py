@@ -164,7 +164,7 @@ def test_signals_stop_cleanly_after_a_checkpoint(aim: TrainConfig, number: signa
     for stops in (5, 45, 60, 30):  # in pretraining, in exploration, in online updates, in an evaluation
         trainer = start(config, path)
         calls = 0
-        breathe = trainer._breathe
+        breathe = trainer._check_signals
 
         def stop_soon(trainer: Trainer = trainer, stops: int = stops, breathe: object = breathe) -> None:
             nonlocal calls
@@ -173,7 +173,7 @@ def test_signals_stop_cleanly_after_a_checkpoint(aim: TrainConfig, number: signa
                 os.kill(os.getpid(), number)
             breathe()
 
-        trainer._breathe = stop_soon
+        trainer._check_signals = stop_soon
         with pytest.raises(InterruptedRunError, match=number.name) as stopped:
             trainer.run()
         assert stopped.value.signal_number == number
