@@ -77,24 +77,26 @@ class LedgerLayout:
         self._begins = np.cumsum([0, *values[:-1]]) - start  # (parts,)
         return np.zeros(self._size), np.ones(self._size)
 
-    def join(self, observation: Any, ledger: Array) -> Any:
-        """One observation with its ledger (size,)."""
-        if self.is_flat:
-            flat = np.asarray(observation).reshape(-1)
-            if self._begins is not None:
-                flat = self._one_hot(flat[None])[0]
-            return np.concatenate((flat, ledger), dtype=self.dtype, casting="same_kind")
-        return {**observation, self.key: ledger} if self._is_dict else {OBSERVATION: observation, self.key: ledger}
+    def join(self, observation: Any, channels: list[Array]) -> Any:
+        """One observation with its ledger: channels of (num_codes,)."""
+        if not self.is_flat:
+            return self._entry(observation, np.concatenate(channels, dtype=np.float32, casting="same_kind"))
+        flat = np.asarray(observation).reshape(-1)
+        if self._begins is not None:
+            flat = self._one_hot(flat[None])[0]
+        return np.concatenate((flat, *channels), dtype=self.dtype, casting="same_kind")
 
-    def join_batch(self, observations: Any, ledgers: Array) -> Any:
-        """Those of n environments with their ledgers (n, size)."""
-        if self.is_flat:
-            n = len(ledgers)
-            flat = np.asarray(observations).reshape(n, -1)
-            if self._begins is not None:
-                flat = self._one_hot(flat)
-            return np.concatenate((flat, ledgers), axis=1, dtype=self.dtype, casting="same_kind")
-        return {**observations, self.key: ledgers} if self._is_dict else {OBSERVATION: observations, self.key: ledgers}
+    def join_batch(self, observations: Any, channels: list[Array]) -> Any:
+        """Those of n environments with their ledgers: channels of (n, num_codes)."""
+        if not self.is_flat:
+            return self._entry(observations, np.concatenate(channels, axis=1, dtype=np.float32, casting="same_kind"))
+        flat = np.asarray(observations).reshape(len(channels[0]), -1)
+        if self._begins is not None:
+            flat = self._one_hot(flat)
+        return np.concatenate((flat, *channels), axis=1, dtype=self.dtype, casting="same_kind")
+
+    def _entry(self, observation: Any, ledger: Array) -> dict[str, Any]:
+        return {**(observation if self._is_dict else {OBSERVATION: observation}), self.key: ledger}
 
     def _one_hot(self, values: Array) -> Array:
         """(n, parts) -> (n, size)."""

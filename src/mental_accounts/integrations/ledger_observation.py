@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, SupportsFloat
 
 import gymnasium
-import numpy as np
 from gymnasium.utils import RecordConstructorArgs
 
 from mental_accounts.errors import UsageError
@@ -94,11 +93,11 @@ class LedgerObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructor
         """Take a step, and post its reward before the ledger is read."""
         if not self._is_playing:
             raise UsageError("step() came before an episode began: call reset() first, and again when an episode ends")
-        codes = self._observed.route(action)  # refused before the environment moves
+        codes = self._observed.route_one(action)  # refused before the environment moves
         observation, reward, terminated, truncated, info = self.env.step(action)
         if "action_taken" in info:
-            codes = self._observed.route(info["action_taken"])
-        self._observed.post(codes, np.array([reward], np.float64))
+            codes = self._observed.route_one(info["action_taken"])
+        self._observed.post_one(codes, float(reward))
         self._is_playing = not (terminated or truncated)
         return self._join(observation), reward, terminated, truncated, info
 
@@ -115,4 +114,4 @@ class LedgerObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructor
         self._observed.set_reward_state(state, frozen=frozen)
 
     def _join(self, observation: Any) -> Any:
-        return self._observed.layout.join(observation, self._observed.read()[0])
+        return self._observed.layout.join(observation, [channel[0] for channel in self._observed.read()])

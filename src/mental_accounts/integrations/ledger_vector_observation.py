@@ -157,10 +157,10 @@ class LedgerVectorObservation(VectorWrapper[Any, Any, Any, Any, Any], RecordCons
                 "infos['final_obs'] must be an array of one object per environment, as Gymnasium's vector environments "
                 f"give it, got {type(finals).__name__}"
             )
-        ledgers = self._observed.read()
+        channels = self._observed.read()
         joined = np.full(len(finals), None, dtype=object)
         for place in np.flatnonzero(ended):
-            joined[place] = self._observed.layout.join(finals[place], ledgers[place])
+            joined[place] = self._observed.layout.join(finals[place], [channel[place] for channel in channels])
         return {**infos, "final_obs": joined}
 
     def _join(self, observations: Any) -> Any:

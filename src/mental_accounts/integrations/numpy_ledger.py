@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from mental_accounts.errors import UsageError
 from mental_accounts.number_checks import check_count, check_number
@@ -125,12 +125,15 @@ class NumpyLedger:
         sums, counts = self._table.reshape(2, -1)  # (actors * num_codes,), twice
         sums[index] += payoffs
         counts[index] += 1.0
-        if self.rule.rho is not None:
-            self._experience[active_rows] *= 1.0 - self.rule.rho
-            self._experience[active_rows] += 1.0
-        self._posts += 1
-        if self._posts % SWEEP_EVERY == 0:
-            self._table[:, self.counts < FORGOTTEN] = 0.0
+        self._after_post(active_rows)
+
+    def post_one(self, codes: Sequence[int], payoff: float) -> None:
+        """`post` for a single actor and the codes of its action: without arrays, which takes half the time."""
+        self._table *= self._retention
+        for code in codes:
+            self._table[0, 0, code] += payoff
+            self._table[1, 0, code] += 1.0
+        self._after_post(slice(None))
 
     def reset(self, actors: Array | None = None) -> None:
         """Empty the accounts of all actors, or of those where `actors` (actors,) is True."""
@@ -138,26 +141,33 @@ class NumpyLedger:
         self._table[:, rows] = 0.0
         self._experience[rows] = self.rule.initial_experience
 
-    def read(self, channels: Sequence[str], payoff_bound: float, dtype: DTypeLike = np.float32) -> Array:
-        """The channels side by side, (actors, len(channels) * num_codes), in an array of the caller's own.
+    def read(self, channel: str, payoff_bound: float = math.inf) -> Floats:
+        """One channel, (actors, num_codes), in an array of the caller's own.
 
         balance: A over its unit. count: C / (1 + C), 0 where untried, 1/2 after one visit. mean: S / C, 0 where
-        untried. Rounding of a float64 must not lead out of the bounds, so values are held within.
+        untried. Rounding must not lead out of the bounds that payoffs of `payoff_bound` have.
         """
-        out = np.empty((self.actors, len(channels) * self.num_codes), dtype)
-        for place, channel in enumerate(channels):
-            part = out[:, place * self.num_codes : (place + 1) * self.num_codes]
-            if channel == "balance":
-                np.multiply(self.sums, self._scale() / self.rule.unit, out=part, casting="same_kind")
-            elif channel == "count":
-                np.divide(self.counts, self.counts + 1.0, out=part, casting="same_kind")
-            else:  # S is 0 where C is
-                np.divide(self.sums, np.maximum(self.counts, FORGOTTEN), out=part, casting="same_kind")
-            if channel != "count" and payoff_bound < math.inf:
-                low, high = self.rule.bound(channel, payoff_bound)
-                np.maximum(part, low, out=part)
-                np.minimum(part, high, out=part)
-        return out
+        sums, counts = self._table
+        if channel == "count":
+            visits: Floats = counts / (counts + 1.0)
+            return visits
+        if channel == "balance":
+            values: Floats = sums * (self._scale() / self.rule.unit)
+        else:
+            values = sums / np.maximum(counts, FORGOTTEN)  # S is 0 where C is
+        if payoff_bound < math.inf:
+            low, high = self.rule.bound(channel, payoff_bound)
+            np.maximum(values, low, out=values)
+            np.minimum(values, high, out=values)
+        return values
+
+    def _after_post(self, rows: Any) -> None:
+        if self.rule.rho is not None:
+            self._experience[rows] *= 1.0 - self.rule.rho
+            self._experience[rows] += 1.0
+        self._posts += 1
+        if self._posts % SWEEP_EVERY == 0:
+            self._table[:, self.counts < FORGOTTEN] = 0.0
 
     def _scale(self) -> Any:
         """A over S: δ, or 1 / N of each actor, (actors, 1); 0 where N is."""

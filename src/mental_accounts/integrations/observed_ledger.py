@@ -1,5 +1,6 @@
 """The ledger that observations carry, for one environment or for n in parallel: what both wrappers share."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -9,9 +10,9 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from mental_accounts.errors import UsageError
-from mental_accounts.integrations.action_numbers import codebook_for, numbers_of
+from mental_accounts.integrations.action_numbers import BoxActions, DiscreteActions, codebook_for, numbers_of
 from mental_accounts.integrations.ledger_layout import LedgerLayout
-from mental_accounts.integrations.numpy_codebooks import Codes, NumpyCodebook
+from mental_accounts.integrations.numpy_codebooks import Codes, DiscreteCodes, GridCodes, NumpyCodebook
 from mental_accounts.integrations.numpy_ledger import NumpyLedger, RuleNumbers, check_channels
 from mental_accounts.integrations.running_rewards import RunningRewards, payoffs_of
 
@@ -50,6 +51,8 @@ class ObservedLedger:
         bounds = [self.rule.bound(channel, self.rewards.bound) for channel in self.channels]
         low, high = np.repeat(np.array(bounds), self.codebook.num_codes, axis=0).T  # (size,), (size,)
         self.layout = LedgerLayout(observation_space, low, high, dict_key)
+        rounds_out = self.layout.dtype == np.float64 or self.rule.phi < 1e-6  # the last bits of a float64, over φ
+        self._held = self.rewards.bound if rounds_out else math.inf
 
     def arguments(self) -> dict[str, Any]:
         """What makes the same wrapper again, in plain values: for `env.spec`, which is written as JSON."""
@@ -66,14 +69,27 @@ class ObservedLedger:
         """Actions of the n environments -> (n, codes per action)."""
         return self.codebook.route(self._numbers(actions, self.n))
 
+    def route_one(self, action: Any) -> list[int]:
+        """The action of a single environment -> its codes."""
+        book, numbers = self.codebook, self._numbers
+        if isinstance(numbers, BoxActions) and isinstance(book, GridCodes):
+            return numbers.codes_of_one(action, book)
+        if isinstance(numbers, DiscreteActions) and isinstance(book, DiscreteCodes):
+            return numbers.codes_of_one(action, book)
+        codes: list[int] = self.route(action)[0].tolist()
+        return codes
+
+    def post_one(self, codes: list[int], reward: float) -> None:
+        """Enter one step of a single environment."""
+        if not math.isfinite(reward):
+            raise _not_finite(reward)
+        self.ledger.post_one(codes, self.rewards.payoff(reward))
+
     def post(self, codes: Codes, rewards: Array, active: Array | None = None) -> None:
         """Enter one step: rewards (n,) float64. Where `active` (n,) is False nothing happens."""
         earned = rewards if active is None else rewards[active]
         if not np.isfinite(earned).all():
-            raise UsageError(
-                f"rewards must be finite, got {rewards[0] if self.n == 1 else rewards}; fix the environment, or put "
-                "gymnasium.wrappers.TransformReward between it and LedgerObservation"
-            )
+            raise _not_finite(rewards)
         payoffs = self.rewards.payoffs(earned)
         if active is not None:
             spread = np.zeros(self.n)
@@ -81,9 +97,9 @@ class ObservedLedger:
             payoffs = spread
         self.ledger.post(codes, payoffs, active)
 
-    def read(self) -> Array:
-        """What observations carry, (n, size)."""
-        return self.ledger.read(self.channels, self.rewards.bound, self.layout.dtype)
+    def read(self) -> list[Array]:
+        """The channels that observations carry, each (n, num_codes)."""
+        return [self.ledger.read(channel, self._held) for channel in self.channels]
 
     def get_reward_state(self) -> dict[str, float]:
         """The statistics of running rewards."""
@@ -99,6 +115,13 @@ class ObservedLedger:
         if not isinstance(self.rewards, RunningRewards):
             raise UsageError("only rewards='running' have statistics that change, and these rewards are fixed")
         return self.rewards
+
+
+def _not_finite(rewards: object) -> UsageError:
+    return UsageError(
+        f"rewards must be finite, got {rewards}; fix the environment, or put gymnasium.wrappers.TransformReward "
+        "between it and LedgerObservation"
+    )
 
 
 def rule_numbers(rule: "AnyRule", phi: float | None, delta: float | None) -> RuleNumbers:

@@ -28,8 +28,11 @@ class PayoffRule(Protocol):
     def bound(self) -> float:
         """The largest payoff; infinite where there is none."""
 
+    def payoff(self, reward: float) -> float:
+        """Of one actor's step; the reward is finite."""
+
     def payoffs(self, rewards: Floats) -> Floats:
-        """(n,) -> (n,); finite rewards of one step of n actors."""
+        """Of one step of n actors, (n,) -> (n,); the rewards are finite."""
 
     def spec(self) -> str | dict[str, Any]:
         """Plain values that `payoffs_of` takes."""
@@ -56,25 +59,31 @@ class RunningRewards:
     def bound(self) -> float:
         return self.clip
 
+    def payoff(self, reward: float) -> float:
+        if self.frozen:
+            self._check_seen()
+        else:
+            self._add(1, reward, 0.0)
+        if self.count <= WARM_UP:
+            return 0.0
+        return min(max((reward - self.mean) / self.std, -self.clip), self.clip)
+
     def payoffs(self, rewards: Floats) -> Floats:
-        if not self.frozen:
-            if len(rewards) == 1:
-                self._add(1, float(rewards[0]), 0.0)
-            elif len(rewards):
-                mean = float(rewards.mean())
-                self._add(len(rewards), mean, float(np.square(rewards - mean).sum()))
-        elif not self.count:
+        if self.frozen:
+            self._check_seen()
+        elif len(rewards):
+            mean = float(rewards.mean())
+            self._add(len(rewards), mean, float(np.square(rewards - mean).sum()))
+        if self.count <= WARM_UP:
+            return np.zeros_like(rewards)
+        return np.clip((rewards - self.mean) / self.std, -self.clip, self.clip)
+
+    def _check_seen(self) -> None:
+        if not self.count:
             raise UsageError(
                 "frozen running rewards need statistics, and these have seen no reward: load those of training with "
                 "set_reward_state or RunningRewards.load"
             )
-        if self.count <= WARM_UP:
-            return np.zeros_like(rewards)
-        standardised = rewards - self.mean
-        standardised /= self.std
-        np.minimum(standardised, self.clip, out=standardised)
-        np.maximum(standardised, -self.clip, out=standardised)
-        return standardised
 
     def _add(self, count: int, mean: float, squares: float) -> None:
         """Enter `count` more rewards by their mean and the sum of their squared distances from it."""
@@ -148,12 +157,11 @@ class FixedRewards:
     def bound(self) -> float:
         return math.inf if self.clip is None else self.clip
 
+    def payoff(self, reward: float) -> float:
+        return min(max((reward - self.mean) / self.std, -self.bound), self.bound)
+
     def payoffs(self, rewards: Floats) -> Floats:
-        payoffs: Floats = (rewards - self.mean) / self.std
-        if self.clip is not None:
-            np.minimum(payoffs, self.clip, out=payoffs)
-            np.maximum(payoffs, -self.clip, out=payoffs)
-        return payoffs
+        return np.clip((rewards - self.mean) / self.std, -self.bound, self.bound)
 
     def spec(self) -> str | dict[str, Any]:
         return {"kind": "fixed", "mean": self.mean, "std": self.std, "clip": self.clip}
