@@ -170,7 +170,5 @@ class NumpyLedger:
             self._table[:, self.counts < FORGOTTEN] = 0.0
 
     def _scale(self) -> Any:
-        """A over S: δ, or 1 / N of each actor, (actors, 1); 0 where N is."""
-        if self.rule.rho is None:
-            return self.rule.delta
-        return np.divide(1.0, self._experience, out=np.zeros_like(self._experience), where=self._experience > 0)
+        """A over S: δ, or 1 / N of each actor, (actors, 1). N is at least 1 from the first post on, and S 0 before."""
+        return self.rule.delta if self.rule.rho is None else 1.0 / np.maximum(self._experience, 1.0)
