@@ -1,6 +1,7 @@
 """Observations that carry a ledger: spaces, episodes, statistics, bad input, and other people's libraries."""
 
 import copy
+import gc
 import json
 import pickle
 import subprocess
@@ -538,6 +539,7 @@ def test_torchrl() -> None:
     assert rolled["next", "observation"][:, 12:].sum() > 0
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning:minari", "ignore::ResourceWarning")
 def test_minari(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     minari = pytest.importorskip("minari")
     pytest.importorskip("jax", reason="Minari records with it")
@@ -556,3 +558,6 @@ def test_minari(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recovered = data.recover_environment()
     assert recovered.observation_space == env.observation_space
     assert recovered.spec.additional_wrappers[-1].name == "LedgerObservation"
+    env.close()
+    del env, data, recovered
+    gc.collect()  # Minari leaves its temporary folder to it
