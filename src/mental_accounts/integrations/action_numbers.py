@@ -39,7 +39,7 @@ class BoxActions:
         half = (high - low) / 2
         self._middle = ((high + low) / 2).astype(self._dtype)
         self._half = np.where(half > 0, half, 1.0).astype(self._dtype)  # an action that cannot vary is 0
-        self._is_scaled = bool((self._middle == 0).all() and (self._half == 1).all())
+        self._is_plain = bool((self._middle == 0).all() and (self._half == 1).all())  # [-1, 1] already
 
     def __call__(self, actions: Array, n: int) -> Array:
         """Actions of n actors -> (n, dim)."""
@@ -50,7 +50,15 @@ class BoxActions:
 
     def codes_of_one(self, action: Array, codebook: GridCodes) -> list[int]:
         """The codes of a single action on a grid: without arrays of a few numbers, which takes half the time."""
-        numbers: list[float] = self._scaled(action, 1)[0].tolist()
+        if (
+            self._is_plain
+            and type(action) is np.ndarray
+            and action.dtype is self._dtype
+            and action.shape == (self.dim,)
+        ):
+            numbers: list[float] = action.tolist()
+        else:
+            numbers = self._scaled(action, 1)[0].tolist()
         for number in numbers:
             if not -LIMIT <= number <= LIMIT:
                 raise self._outside(action)
@@ -63,7 +71,7 @@ class BoxActions:
         numbers = numbers.reshape(n, self.dim)
         if numbers.dtype != self._dtype:
             numbers = numbers.astype(self._dtype)
-        return numbers if self._is_scaled else (numbers - self._middle) / self._half
+        return numbers if self._is_plain else (numbers - self._middle) / self._half
 
     def _outside(self, actions: object) -> UsageError:
         return UsageError(

@@ -35,7 +35,7 @@ class LedgerLayout:
         self.key = LEDGER if dict_key is None else dict_key
         self.dtype: np.dtype[Any] = np.dtype(np.float32)
         self._begins: Array | None = None
-        self._is_dict = isinstance(space, spaces.Dict)
+        self._is_dict, self._is_vector = isinstance(space, spaces.Dict), isinstance(space, spaces.Box)
         flat = None if dict_key is not None or self._is_dict else self._flat_bounds(space)
         self.is_flat = flat is not None
         if flat is not None:
@@ -81,6 +81,8 @@ class LedgerLayout:
         """One observation with its ledger: channels of (num_codes,)."""
         if not self.is_flat:
             return self._entry(observation, np.concatenate(channels, dtype=np.float32, casting="same_kind"))
+        if self._is_vector:
+            return np.concatenate((observation, *channels), dtype=self.dtype, casting="same_kind")
         flat = np.asarray(observation).reshape(-1)
         if self._begins is not None:
             flat = self._one_hot(flat[None])[0]

@@ -87,19 +87,20 @@ class LedgerObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructor
         if not self.across_episodes:
             self.clear_ledger()
         self._is_playing = True
-        return self._join(observation), info
+        return self._observed.observe_one(observation), info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Take a step, and post its reward before the ledger is read."""
         if not self._is_playing:
             raise UsageError("step() came before an episode began: call reset() first, and again when an episode ends")
-        codes = self._observed.route_one(action)  # refused before the environment moves
+        observed = self._observed
+        codes = observed.route_one(action)  # refused before the environment moves
         observation, reward, terminated, truncated, info = self.env.step(action)
         if "action_taken" in info:
-            codes = self._observed.route_one(info["action_taken"])
-        self._observed.post_one(codes, float(reward))
+            codes = observed.route_one(info["action_taken"])
+        observed.post_one(codes, float(reward))
         self._is_playing = not (terminated or truncated)
-        return self._join(observation), reward, terminated, truncated, info
+        return observed.observe_one(observation), reward, terminated, truncated, info
 
     def clear_ledger(self) -> None:
         """Empty all accounts."""
@@ -112,6 +113,3 @@ class LedgerObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructor
     def set_reward_state(self, state: Mapping[str, float], *, frozen: bool) -> None:
         """Take statistics of `get_reward_state`; `frozen` for evaluation, not where training goes on."""
         self._observed.set_reward_state(state, frozen=frozen)
-
-    def _join(self, observation: Any) -> Any:
-        return self._observed.layout.join(observation, [channel[0] for channel in self._observed.read()])

@@ -93,7 +93,7 @@ class LedgerVectorObservation(VectorWrapper[Any, Any, Any, Any, Any], RecordCons
             self.clear_ledger(begun)
         self._over[begun] = False
         self._has_begun = True
-        return self._join(observations), infos
+        return self._observed.observe(observations), infos
 
     def step(self, actions: Any) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
         """Take a step in every environment, and post the rewards before the ledgers are read."""
@@ -118,7 +118,7 @@ class LedgerVectorObservation(VectorWrapper[Any, Any, Any, Any, Any], RecordCons
             if not self.across_episodes:
                 self.clear_ledger(ended)
         self._over = ended
-        return self._join(observations), rewards, terminations, truncations, infos
+        return self._observed.observe(observations), rewards, terminations, truncations, infos
 
     def clear_ledger(self, environments: Array | None = None) -> None:
         """Empty all accounts, or those of the environments where (num_envs,) is True."""
@@ -157,11 +157,7 @@ class LedgerVectorObservation(VectorWrapper[Any, Any, Any, Any, Any], RecordCons
                 "infos['final_obs'] must be an array of one object per environment, as Gymnasium's vector environments "
                 f"give it, got {type(finals).__name__}"
             )
-        channels = self._observed.read()
         joined = np.full(len(finals), None, dtype=object)
         for place in np.flatnonzero(ended):
-            joined[place] = self._observed.layout.join(finals[place], [channel[place] for channel in channels])
+            joined[place] = self._observed.observe_one(finals[place], int(place))
         return {**infos, "final_obs": joined}
-
-    def _join(self, observations: Any) -> Any:
-        return self._observed.layout.join_batch(observations, self._observed.read())

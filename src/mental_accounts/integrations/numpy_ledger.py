@@ -87,6 +87,7 @@ class NumpyLedger:
         self._begins = num_codes * np.arange(actors)[:, None]  # (actors, 1): where each actor's accounts begin
         self._experience = np.full((actors, 1), rule.initial_experience)
         self._retention = 1.0 - rule.phi
+        self._averaging = rule.delta / rule.unit  # from S to the balance, under the paper's rule
         self._posts = 0
 
     @property
@@ -125,6 +126,7 @@ class NumpyLedger:
         sums, counts = self._table.reshape(2, -1)  # (actors * num_codes,), twice
         sums[index] += payoffs
         counts[index] += 1.0
+        self._posts += 1
         self._after_post(active_rows)
 
     def post_one(self, codes: Sequence[int], payoff: float) -> None:
@@ -133,7 +135,9 @@ class NumpyLedger:
         for code in codes:
             self._table[0, 0, code] += payoff
             self._table[1, 0, code] += 1.0
-        self._after_post(slice(None))
+        self._posts += 1
+        if self._posts % SWEEP_EVERY == 0 or self.rule.rho is not None:
+            self._after_post(slice(None))
 
     def reset(self, actors: Array | None = None) -> None:
         """Empty the accounts of all actors, or of those where `actors` (actors,) is True."""
@@ -141,20 +145,21 @@ class NumpyLedger:
         self._table[:, rows] = 0.0
         self._experience[rows] = self.rule.initial_experience
 
-    def read(self, channel: str, payoff_bound: float = math.inf) -> Floats:
-        """One channel, (actors, num_codes), in an array of the caller's own.
+    def read(self, channel: str, payoff_bound: float = math.inf, actor: Any = slice(None)) -> Floats:
+        """One channel, (actors, num_codes), or (num_codes,) of one actor; in an array of the caller's own.
 
         balance: A over its unit. count: C / (1 + C), 0 where untried, 1/2 after one visit. mean: S / C, 0 where
         untried. Rounding must not lead out of the bounds that payoffs of `payoff_bound` have.
         """
-        sums, counts = self._table
+        values: Floats
         if channel == "count":
-            visits: Floats = counts / (counts + 1.0)
-            return visits
+            counts = self._table[1, actor]
+            values = counts / (counts + 1.0)
+            return values
         if channel == "balance":
-            values: Floats = sums * (self._scale() / self.rule.unit)
+            values = self._table[0, actor] * (self._averaging if self.rule.rho is None else self._scale()[actor])
         else:
-            values = sums / np.maximum(counts, FORGOTTEN)  # S is 0 where C is
+            values = self._table[0, actor] / np.maximum(self._table[1, actor], FORGOTTEN)  # S is 0 where C is
         if payoff_bound < math.inf:
             low, high = self.rule.bound(channel, payoff_bound)
             np.maximum(values, low, out=values)
@@ -165,7 +170,6 @@ class NumpyLedger:
         if self.rule.rho is not None:
             self._experience[rows] *= 1.0 - self.rule.rho
             self._experience[rows] += 1.0
-        self._posts += 1
         if self._posts % SWEEP_EVERY == 0:
             self._table[:, self.counts < FORGOTTEN] = 0.0
 

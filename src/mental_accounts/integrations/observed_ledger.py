@@ -10,7 +10,7 @@ from gymnasium import Space
 from numpy.typing import NDArray
 
 from mental_accounts.errors import UsageError
-from mental_accounts.integrations.action_numbers import BoxActions, DiscreteActions, codebook_for, numbers_of
+from mental_accounts.integrations.action_numbers import codebook_for, numbers_of
 from mental_accounts.integrations.ledger_layout import LedgerLayout
 from mental_accounts.integrations.numpy_codebooks import Codes, DiscreteCodes, GridCodes, NumpyCodebook
 from mental_accounts.integrations.numpy_ledger import NumpyLedger, RuleNumbers, check_channels
@@ -47,6 +47,7 @@ class ObservedLedger:
         self.rewards = payoffs_of(rewards)
         self._numbers = numbers_of(action_space)
         self.codebook = codebook_for(action_space, self._numbers, codebook)
+        self._is_quick = isinstance(self.codebook, GridCodes | DiscreteCodes)
         self.ledger = NumpyLedger(self.codebook.num_codes, n, self.rule)
         bounds = [self.rule.bound(channel, self.rewards.bound) for channel in self.channels]
         low, high = np.repeat(np.array(bounds), self.codebook.num_codes, axis=0).T  # (size,), (size,)
@@ -71,11 +72,8 @@ class ObservedLedger:
 
     def route_one(self, action: Any) -> list[int]:
         """The action of a single environment -> its codes."""
-        book, numbers = self.codebook, self._numbers
-        if isinstance(numbers, BoxActions) and isinstance(book, GridCodes):
-            return numbers.codes_of_one(action, book)
-        if isinstance(numbers, DiscreteActions) and isinstance(book, DiscreteCodes):
-            return numbers.codes_of_one(action, book)
+        if self._is_quick:
+            return self._numbers.codes_of_one(action, self.codebook)  # type: ignore[arg-type]
         codes: list[int] = self.route(action)[0].tolist()
         return codes
 
@@ -97,9 +95,15 @@ class ObservedLedger:
             payoffs = spread
         self.ledger.post(codes, payoffs, active)
 
-    def read(self) -> list[Array]:
-        """The channels that observations carry, each (n, num_codes)."""
-        return [self.ledger.read(channel, self._held) for channel in self.channels]
+    def observe(self, observations: Any) -> Any:
+        """The observations of n environments, with their ledgers."""
+        channels = [self.ledger.read(channel, self._held) for channel in self.channels]  # each (n, num_codes)
+        return self.layout.join_batch(observations, channels)
+
+    def observe_one(self, observation: Any, place: int = 0) -> Any:
+        """The observation of one environment, with its ledger."""
+        channels = [self.ledger.read(channel, self._held, place) for channel in self.channels]  # each (num_codes,)
+        return self.layout.join(observation, channels)
 
     def get_reward_state(self) -> dict[str, float]:
         """The statistics of running rewards."""

@@ -62,11 +62,15 @@ class RunningRewards:
     def payoff(self, reward: float) -> float:
         if self.frozen:
             self._check_seen()
-        else:
-            self._add(1, reward, 0.0)
+        else:  # `_add` of one, written out: environments wait for it
+            self.count += 1
+            apart = reward - self.mean
+            self.mean += apart / self.count
+            self._squares += apart * (reward - self.mean)
         if self.count <= WARM_UP:
             return 0.0
-        return min(max((reward - self.mean) / self.std, -self.clip), self.clip)
+        payoff = (reward - self.mean) / self.std
+        return self.clip if payoff > self.clip else -self.clip if payoff < -self.clip else payoff
 
     def payoffs(self, rewards: Floats) -> Floats:
         if self.frozen:
