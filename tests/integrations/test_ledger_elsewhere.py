@@ -1,7 +1,9 @@
 """Ledger observations in other people's libraries, without PyTorch, copied, and made again from a spec."""
 
+import ast
 import copy
 import gc
+import importlib
 import pickle
 import subprocess
 import sys
@@ -16,6 +18,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import mental_accounts as ma
+from mental_accounts import integrations
 from mental_accounts.integrations import LedgerObservation, RunningRewards
 
 BANDIT = "mental_accounts.environments:DriftingBandit-v0"
@@ -151,3 +154,15 @@ def test_minari(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env.close()
     del env, data, recovered
     gc.collect()  # Minari leaves its temporary folder to it
+
+
+def test_the_rooms_names_come_from_where_type_checkers_see_them() -> None:
+    tree = ast.parse(Path(integrations.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    declared = {alias.name: node.module for node in block.body for alias in node.names}
+    assert sorted(declared) == sorted(integrations.__all__)
+    for name, module in declared.items():
+        assert getattr(integrations, name) is getattr(importlib.import_module(module), name), name
+    assert set(dir(integrations)) >= set(integrations.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'ledger_observations'"):
+        integrations.ledger_observations  # noqa: B018

@@ -113,6 +113,12 @@ def test_other_refusals() -> None:
     env.reset(seed=0)
     with pytest.raises(UsageError, match=r"Quadrants.route must give whole numbers in \[0, 4\).*\[\[4\]\]"):
         env.step(np.array([0.5, 0.5]))
+    twice = Quadrants()
+    twice.route = lambda actions: np.zeros((len(actions), 2), int)  # type: ignore[method-assign]
+    env = LedgerObservation(told(spaces.Box(-1, 1, (2,))), twice)
+    env.reset(seed=0)
+    with pytest.raises(UsageError, match="codes of one action must differ"):
+        env.step(np.array([0.5, 0.5]))
     with pytest.raises(UsageError, match="these rewards are fixed"):
         LedgerObservation(told(), rewards="raw").get_reward_state()
     with pytest.raises(UsageError, match="have seen no reward"):

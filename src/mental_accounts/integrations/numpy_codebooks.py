@@ -169,6 +169,8 @@ class CheckedCodes:
                 f"{type(self.codebook).__name__}.route must give whole numbers in [0, {self.num_codes}) of shape "
                 f"({len(actions)}, codes per action), got {codes.dtype} {codes.shape}: {codes.tolist()}"
             )
+        if codes.shape[1] > 1 and (np.diff(np.sort(codes, axis=1), axis=1) == 0).any():
+            raise UsageError(f"the codes of one action must differ, but route gave {codes.tolist()}")
         return codes
 
 
