@@ -105,14 +105,14 @@ class Timed(gymnasium.Wrapper):
         return found
 
 
-def ppo(make: Callable[[], gymnasium.Env], rounds: int) -> dict[str, float]:
+def ppo(make: Callable[[], gymnasium.Env], channels: tuple[str, ...], rounds: int) -> dict[str, float]:
     """µs a step of SB3's PPO without and with the ledger, and of the wrapper within."""
     import torch
     from stable_baselines3 import PPO
 
     torch.set_num_threads(1)
     inner = Timed(make())
-    outer = Timed(LedgerObservation(inner))
+    outer = Timed(LedgerObservation(inner, channels=channels))
     models = [PPO("MlpPolicy", env, device="cpu", seed=0) for env in (make(), outer)]
     times: list[list[float]] = [[], []]
     for done in range(rounds):
@@ -138,9 +138,10 @@ def main() -> None:
         found[f"DriftingBandit-v0, 27 arms, {num_envs} together, balance"] = vector_cost(num_envs, arguments.rounds)
     for name, numbers in found.items():
         print(f"{name:62} {numbers['bare']:6.1f} -> {numbers['with']:6.1f} µs a step: + {numbers['cost']:.1f} µs")
-    for name in list(ENVIRONMENTS)[:2]:
+    for channels in CHANNELS:
+        name = f"HiddenArm-v0, {'+'.join(channels)}"
         try:
-            found[f"PPO on {name}"] = learning = ppo(ENVIRONMENTS[name], max(4, arguments.rounds // 3))
+            found[f"PPO on {name}"] = learning = ppo(HiddenArm, channels, max(4, arguments.rounds // 3))
         except ImportError:
             print("PPO: left out, stable-baselines3 is not installed: pip install 'mental-accounts[sb3]'")
             break
