@@ -25,6 +25,7 @@ BASE = {
     "machine",
     "markdown_text",
     "module_paths",
+    "number_checks",
     "old_configs",
     "standardising",
 }
@@ -32,7 +33,7 @@ SHARED = BASE | {"accounts", "config", "spaces"}
 LEARNING = SHARED | {"presets", "policy", "data"}
 RUNS = LEARNING | {"changes", "learning"}
 ALLOWED = {
-    "checks": set(),
+    "checks": {"number_checks"},
     "errors": set(),
     "extras": set(),
     "fields": set(),
@@ -40,6 +41,7 @@ ALLOWED = {
     "machine": {"errors"},
     "markdown_text": set(),
     "module_paths": set(),
+    "number_checks": set(),
     "old_configs": set(),
     "standardising": set(),
     "accounts": {"checks", "standardising"},

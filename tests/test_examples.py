@@ -11,6 +11,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 NEEDS = {
     "accounts_in_hugging_face.py": ("transformers", "mujoco"),
     "game_with_the_canonical_rule.py": (),
+    "ledger_with_stable_baselines3.py": ("stable_baselines3",),
     "own_data_in_minari.py": ("minari",),
     "own_environment.py": (),
     "reading_a_ledger.py": (),
@@ -18,6 +19,7 @@ NEEDS = {
 SAYS = {
     "accounts_in_hugging_face.py": "of 27 accounts in use",
     "game_with_the_canonical_rule.py": "ledger = closed form to",
+    "ledger_with_stable_baselines3.py": "with a ledger",
     "own_data_in_minari.py": "20 trajectories, 4000 steps",
     "own_environment.py": "; random actions",
     "reading_a_ledger.py": "attention moves by up to",

@@ -5,11 +5,12 @@ is free: on the CPU, outside `torch.compile`. Data bound for a GPU are checked o
 the data enter.
 """
 
-import math
-import numbers
-
 import torch
 from torch import Tensor
+
+from mental_accounts.number_checks import check_count, check_number, check_positive
+
+__all__ = ["check_codes", "check_count", "check_finite", "check_number", "check_positive", "looking_is_free"]
 
 
 def looking_is_free(values: Tensor) -> bool:
@@ -37,34 +38,6 @@ def check_codes(codes: Tensor, num_codes: int) -> None:
         return
     where = tuple(((codes < 0) | (codes >= num_codes)).nonzero()[0].tolist())
     raise ValueError(f"codes must be in [0, {num_codes}), but codes{_index(where)} is {codes[where].item()}")
-
-
-def check_number(name: str, value: float, low: float, high: float, *, closed: bool) -> float:
-    """Refuse anything but a real number between low and high (borders included where `closed`)."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError(f"{name} must be a number, got {value!r} ({type(value).__name__})")
-    inside = low <= value <= high if closed else low < value < high
-    if not inside:
-        interval = f"[{low:g}, {high:g}]" if closed else f"({low:g}, {high:g})"
-        raise ValueError(f"{name} must be in {interval}, got {value!r}")
-    return float(value)
-
-
-def check_count(name: str, value: int, least: int) -> int:
-    """Refuse anything but a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise TypeError(f"{name} must be a whole number, got {value!r} ({type(value).__name__})")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
-    return int(value)
-
-
-def check_positive(name: str, value: float) -> float:
-    """Refuse anything but a finite number above zero."""
-    checked = check_number(name, value, 0.0, math.inf, closed=False)
-    if math.isinf(checked):
-        raise ValueError(f"{name} must be finite, got {value!r}")
-    return checked
 
 
 def _index(where: tuple[int, ...]) -> str:

@@ -1,19 +1,55 @@
-"""Accounts inside other people's transformers.
+"""Accounts and ledgers in other people's models and environments.
 
-`hugging_face_accounts`, `torch_accounts` and `torchrl_accounts` attach accounts to a model of that library; all take
-the same three arguments (codebook, rule, beta). Each library is imported on first use.
+`hugging_face_accounts`, `torch_accounts` and `torchrl_accounts` give a model of that library accounts: the same three
+arguments everywhere (codebook, rule, beta). `LedgerObservation` and `LedgerVectorObservation` put a ledger into the
+observations of a Gymnasium environment; they need no PyTorch. No library is imported before it is asked for.
 """
 
-from mental_accounts.integrations.attached import AttachedAccounts, every
-from mental_accounts.integrations.hugging_face import hugging_face_accounts
-from mental_accounts.integrations.torch_modules import torch_accounts
-from mental_accounts.integrations.torchrl_actors import ledger_transform, torchrl_accounts
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mental_accounts.integrations.attached import AttachedAccounts, every
+    from mental_accounts.integrations.hugging_face import hugging_face_accounts
+    from mental_accounts.integrations.ledger_observation import LedgerObservation
+    from mental_accounts.integrations.ledger_vector_observation import LedgerVectorObservation
+    from mental_accounts.integrations.running_rewards import RunningRewards
+    from mental_accounts.integrations.torch_modules import torch_accounts
+    from mental_accounts.integrations.torchrl_actors import ledger_transform, torchrl_accounts
 
 __all__ = [
     "AttachedAccounts",
+    "LedgerObservation",
+    "LedgerVectorObservation",
+    "RunningRewards",
     "every",
     "hugging_face_accounts",
     "ledger_transform",
     "torch_accounts",
     "torchrl_accounts",
 ]
+
+_HOMES = {
+    "AttachedAccounts": "attached",
+    "LedgerObservation": "ledger_observation",
+    "LedgerVectorObservation": "ledger_vector_observation",
+    "RunningRewards": "running_rewards",
+    "every": "attached",
+    "hugging_face_accounts": "hugging_face",
+    "ledger_transform": "torchrl_actors",
+    "torch_accounts": "torch_modules",
+    "torchrl_accounts": "torchrl_actors",
+}
+"""Names -> the modules that have them."""
+
+
+def __getattr__(name: str) -> Any:
+    """Imported when first asked for: an environment's process need not wait for PyTorch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

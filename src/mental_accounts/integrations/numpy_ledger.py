@@ -1,0 +1,178 @@
+"""The ledger in NumPy: for processes that step environments and have no PyTorch.
+
+The same numbers as `rule.ledger(...)`, and two more channels. Sums and counts are kept in float64: of account j after
+step t
+
+    S_j = (1 - φ) S_j + r̃ 1{j = j_t}      what was entered, decayed
+    C_j = (1 - φ) C_j + 1{j = j_t}         how often it was, decayed
+
+and everything that is read follows from them: A_j = δ S_j (the paper's rule) or S_j / N (the canonical one).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mental_accounts.errors import UsageError
+from mental_accounts.number_checks import check_count, check_number
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+
+CHANNELS = ("balance", "count", "mean")
+FORGOTTEN = 1e-60
+"""An account whose decayed count is below this is untried again. (It would slow arithmetic down on its way to 0.)"""
+SWEEP_EVERY = 256
+"""Posts between two looks for forgotten accounts."""
+
+
+@dataclass(frozen=True)
+class RuleNumbers:
+    """The numbers of `EWA`, or of `CanonicalEWA` where rho is given."""
+
+    phi: float = 0.05
+    delta: float = 0.8
+    rho: float | None = None
+    initial_experience: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_number("phi", self.phi, 0.0, 1.0, closed=False)
+        check_number("delta", self.delta, 0.0, 1.0, closed=True)
+        if self.rho is not None:
+            check_number("rho", self.rho, 0.0, 1.0, closed=True)
+        check_number("initial_experience", self.initial_experience, 0.0, 1e9, closed=True)
+
+    @property
+    def unit(self) -> float:
+        """The largest attraction where payoffs reach 1 (`EWA.unit`)."""
+        return self.delta / self.phi if self.rho is None and self.delta else 1.0
+
+    def bound(self, channel: str, payoff_bound: float) -> tuple[float, float]:
+        """The least and the largest value of a channel, where |r̃| <= payoff_bound.
+
+        The canonical attraction is S / N with N >= Σ (1 - ρ)^k, so its bound grows by ρ / φ where ρ > φ.
+        """
+        if channel == "count":
+            return 0.0, 1.0
+        if channel == "balance" and self.rho is None and not self.delta:
+            return 0.0, 0.0
+        most = payoff_bound
+        if channel == "balance" and self.rho is not None:
+            most *= max(1.0, self.rho / self.phi)
+        return -most, most
+
+
+def check_channels(channels: Sequence[str]) -> tuple[str, ...]:
+    """Refuse channels that are unknown, given twice, or none."""
+    if isinstance(channels, str) or not isinstance(channels, Sequence) or not channels:
+        raise UsageError(f"channels must be one or more of {CHANNELS}, such as channels=('balance',), got {channels!r}")
+    unknown = [channel for channel in channels if channel not in CHANNELS]
+    if unknown or len(set(channels)) < len(channels):
+        raise UsageError(f"channels must be of {CHANNELS}, each at most once, got {tuple(channels)}")
+    return tuple(channels)
+
+
+class NumpyLedger:
+    """All accounts of n actors that act in parallel; starts at zero."""
+
+    def __init__(self, num_codes: int, actors: int, rule: RuleNumbers) -> None:
+        self.num_codes = check_count("num_codes", num_codes, 1)
+        self.actors = check_count("actors", actors, 1)
+        self.rule = rule
+        self._table: Floats = np.zeros((2, actors, num_codes))  # S and C; views of it would not survive pickling
+        self._begins = num_codes * np.arange(actors)[:, None]  # (actors, 1): where each actor's accounts begin
+        self._experience = np.full((actors, 1), rule.initial_experience)
+        self._retention = 1.0 - rule.phi
+        self._averaging = rule.delta / rule.unit  # from S to the balance, under the paper's rule
+        self._posts = 0
+
+    @property
+    def sums(self) -> Floats:
+        """S, (actors, num_codes)."""
+        sums: Floats = self._table[0]
+        return sums
+
+    @property
+    def counts(self) -> Floats:
+        """C, (actors, num_codes)."""
+        counts: Floats = self._table[1]
+        return counts
+
+    @property
+    def attractions(self) -> Floats:
+        """A, (actors, num_codes), as the ledger of PyTorch has them."""
+        attractions: Floats = self.sums * self._scale()
+        return attractions
+
+    def post(self, codes: Array, payoffs: Array, active: Array | None = None) -> None:
+        """Decay every account, and enter each actor's payoff (actors,) under its codes (actors, codes per action).
+
+        Where `active` (actors,) is False nothing happens. Codes of one action must differ, as a codebook's do.
+        """
+        if active is None:
+            self._table *= self._retention
+            index = codes + self._begins  # (actors, codes per action)
+            payoffs = payoffs[:, None]
+            active_rows: Any = slice(None)
+        else:
+            active_rows = np.flatnonzero(active)
+            self._table[:, active_rows] *= self._retention
+            index = codes[active_rows] + self._begins[active_rows]
+            payoffs = payoffs[active_rows, None]
+        sums, counts = self._table.reshape(2, -1)  # (actors * num_codes,), twice
+        sums[index] += payoffs
+        counts[index] += 1.0
+        self._posts += 1
+        self._after_post(active_rows)
+
+    def post_one(self, codes: Sequence[int], payoff: float) -> None:
+        """`post` for a single actor and the codes of its action: without arrays, which takes half the time."""
+        self._table *= self._retention
+        for code in codes:
+            self._table[0, 0, code] += payoff
+            self._table[1, 0, code] += 1.0
+        self._posts += 1
+        if self._posts % SWEEP_EVERY == 0 or self.rule.rho is not None:
+            self._after_post(slice(None))
+
+    def reset(self, actors: Array | None = None) -> None:
+        """Empty the accounts of all actors, or of those where `actors` (actors,) is True."""
+        rows: Any = slice(None) if actors is None else actors
+        self._table[:, rows] = 0.0
+        self._experience[rows] = self.rule.initial_experience
+
+    def read(self, channel: str, payoff_bound: float = math.inf, actor: Any = slice(None)) -> Floats:
+        """One channel, (actors, num_codes), or (num_codes,) of one actor; in an array of the caller's own.
+
+        balance: A over its unit. count: C / (1 + C), 0 where untried, 1/2 after one visit. mean: S / C, 0 where
+        untried. Rounding must not lead out of the bounds that payoffs of `payoff_bound` have.
+        """
+        values: Floats
+        if channel == "count":
+            counts = self._table[1, actor]
+            values = counts / (counts + 1.0)
+            return values
+        if channel == "balance":
+            values = self._table[0, actor] * (self._averaging if self.rule.rho is None else self._scale()[actor])
+        else:
+            values = self._table[0, actor] / np.maximum(self._table[1, actor], FORGOTTEN)  # S is 0 where C is
+        if payoff_bound < math.inf:
+            low, high = self.rule.bound(channel, payoff_bound)
+            np.maximum(values, low, out=values)
+            np.minimum(values, high, out=values)
+        return values
+
+    def _after_post(self, rows: Any) -> None:
+        if self.rule.rho is not None:
+            self._experience[rows] *= 1.0 - self.rule.rho
+            self._experience[rows] += 1.0
+        if self._posts % SWEEP_EVERY == 0:
+            self._table[:, self.counts < FORGOTTEN] = 0.0
+
+    def _scale(self) -> Any:
+        """A over S: δ, or 1 / N of each actor, (actors, 1). N is at least 1 from the first post on, and S 0 before."""
+        return self.rule.delta if self.rule.rho is None else 1.0 / np.maximum(self._experience, 1.0)

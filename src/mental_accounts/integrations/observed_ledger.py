@@ -1,0 +1,153 @@
+"""The ledger that observations carry, for one environment or for n in parallel: what both wrappers share."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from gymnasium import Space
+from numpy.typing import NDArray
+
+from mental_accounts.errors import UsageError
+from mental_accounts.integrations.action_numbers import codebook_for, numbers_of
+from mental_accounts.integrations.ledger_layout import LedgerLayout
+from mental_accounts.integrations.numpy_codebooks import Codes, DiscreteCodes, GridCodes, NumpyCodebook
+from mental_accounts.integrations.numpy_ledger import NumpyLedger, RuleNumbers, check_channels
+from mental_accounts.integrations.running_rewards import RunningRewards, payoffs_of
+
+if TYPE_CHECKING:
+    from mental_accounts.accounts import Codebook, RewardTransform, UpdateRule
+
+    AnyCodebook = Codebook | NumpyCodebook | Mapping[str, Any] | None
+    AnyRule = UpdateRule | RuleNumbers | Mapping[str, Any] | None
+    AnyRewards = str | RewardTransform | RunningRewards | Mapping[str, Any]
+
+Array = NDArray[Any]
+
+
+class ObservedLedger:
+    """Codebook, rule, rewards and layout together with the accounts of n actors."""
+
+    def __init__(
+        self,
+        observation_space: Space[Any],
+        action_space: Space[Any],
+        n: int,
+        codebook: "AnyCodebook",
+        rule: "AnyRule",
+        rewards: "AnyRewards",
+        channels: Sequence[str],
+        dict_key: str | None,
+        phi: float | None,
+        delta: float | None,
+    ) -> None:
+        self.n, self.channels, self.dict_key = n, check_channels(channels), dict_key
+        self.rule = rule_numbers(rule, phi, delta)
+        self.rewards = payoffs_of(rewards)
+        self._numbers = numbers_of(action_space)
+        self.codebook = codebook_for(action_space, self._numbers, codebook)
+        self._is_quick = isinstance(self.codebook, GridCodes | DiscreteCodes)
+        self.ledger = NumpyLedger(self.codebook.num_codes, n, self.rule)
+        bounds = [self.rule.bound(channel, self.rewards.bound) for channel in self.channels]
+        low, high = np.repeat(np.array(bounds), self.codebook.num_codes, axis=0).T  # (size,), (size,)
+        self.layout = LedgerLayout(observation_space, low, high, dict_key)
+        rounds_out = self.layout.dtype == np.float64 or self.rule.phi < 1e-6  # the last bits of a float64, over φ
+        self._held = self.rewards.bound if rounds_out else math.inf
+
+    def arguments(self) -> dict[str, Any]:
+        """What makes the same wrapper again, in plain values: for `env.spec`, which is written as JSON."""
+        spec = getattr(self.codebook, "spec", None)
+        return {
+            "codebook": self.codebook if spec is None else spec(),
+            "rule": asdict(self.rule),
+            "rewards": self.rewards.spec(),
+            "channels": list(self.channels),
+            "dict_key": self.dict_key,
+        }
+
+    def route(self, actions: Any) -> Codes:
+        """Actions of the n environments -> (n, codes per action)."""
+        return self.codebook.route(self._numbers(actions, self.n))
+
+    def route_one(self, action: Any) -> list[int]:
+        """The action of a single environment -> its codes."""
+        if self._is_quick:
+            return self._numbers.codes_of_one(action, self.codebook)  # type: ignore[arg-type]
+        codes: list[int] = self.route(action)[0].tolist()
+        return codes
+
+    def post_one(self, codes: list[int], reward: float) -> None:
+        """Enter one step of a single environment."""
+        if not math.isfinite(reward):
+            raise _not_finite(reward)
+        self.ledger.post_one(codes, self.rewards.payoff(reward))
+
+    def post(self, codes: Codes, rewards: Array, active: Array | None = None) -> None:
+        """Enter one step: rewards (n,) float64. Where `active` (n,) is False nothing happens."""
+        earned = rewards if active is None else rewards[active]
+        if not np.isfinite(earned).all():
+            raise _not_finite(rewards)
+        payoffs = self.rewards.payoffs(earned)
+        if active is not None:
+            spread = np.zeros(self.n)
+            spread[active] = payoffs
+            payoffs = spread
+        self.ledger.post(codes, payoffs, active)
+
+    def observe(self, observations: Any) -> Any:
+        """The observations of n environments, with their ledgers."""
+        channels = [self.ledger.read(channel, self._held) for channel in self.channels]  # each (n, num_codes)
+        return self.layout.join_batch(observations, channels)
+
+    def observe_one(self, observation: Any, place: int = 0) -> Any:
+        """The observation of one environment, with its ledger."""
+        channels = [self.ledger.read(channel, self._held, place) for channel in self.channels]  # each (num_codes,)
+        return self.layout.join(observation, channels)
+
+    def get_reward_state(self) -> dict[str, float]:
+        """The statistics of running rewards."""
+        return self._running().state()
+
+    def set_reward_state(self, state: Mapping[str, float], *, frozen: bool) -> None:
+        """Take statistics from elsewhere."""
+        running = self._running()
+        running.load_state(state)
+        running.frozen = frozen
+
+    def _running(self) -> RunningRewards:
+        if not isinstance(self.rewards, RunningRewards):
+            raise UsageError("only rewards='running' have statistics that change, and these rewards are fixed")
+        return self.rewards
+
+
+def _not_finite(rewards: object) -> UsageError:
+    return UsageError(
+        f"rewards must be finite, got {rewards}; fix the environment, or put gymnasium.wrappers.TransformReward "
+        "between it and LedgerObservation"
+    )
+
+
+def rule_numbers(rule: "AnyRule", phi: float | None, delta: float | None) -> RuleNumbers:
+    """The numbers of a rule, however it is given."""
+    if rule is None:
+        return RuleNumbers(
+            RuleNumbers.phi if phi is None else phi,
+            RuleNumbers.delta if delta is None else delta,
+        )
+    if phi is not None or delta is not None:
+        raise UsageError(f"give a rule or its numbers phi and delta, not both; got rule={rule!r}")
+    if isinstance(rule, RuleNumbers):
+        return rule
+    if isinstance(rule, Mapping):
+        try:
+            return RuleNumbers(**rule)
+        except TypeError as error:
+            raise UsageError(f"rule as a dict has phi, delta and perhaps rho, got {dict(rule)}: {error}") from error
+    from mental_accounts.accounts import EWA, CanonicalEWA  # whoever has one has PyTorch
+
+    if isinstance(rule, EWA):
+        return RuleNumbers(rule.phi, rule.delta)
+    if isinstance(rule, CanonicalEWA):
+        return RuleNumbers(rule.phi, rule.delta, rule.rho, rule.initial_experience)
+    raise UsageError(f"rule must be ma.EWA(...) or ma.CanonicalEWA(...), or give phi=0.05, got {rule!r}")
