@@ -1,6 +1,7 @@
 """Files from strangers: whatever is in them, a command ends with exit code 0 or 2 and a few lines, and nothing else.
 
-MENTAL_ACCOUNTS_FUZZ=1000 pytest tests/fuzz      # so many damaged files of each format, instead of a few
+pytest tests/fuzz              # a few damaged files of each format
+pytest tests/fuzz -m fuzz      # 400 of each
 """
 
 import json
@@ -13,7 +14,7 @@ import pytest
 
 from tests.fuzz.formats import FORMATS
 
-CASES = int(os.environ.get("MENTAL_ACCOUNTS_FUZZ", "0"))
+MANY = 400
 SLOW = {
     "policy.json",
     "weights",
@@ -30,7 +31,16 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_damaged_files_are_read_or_refused(name: str, tmp_path: Path) -> None:
-    count = CASES or (15 if name in SLOW else 40)
+    check(name, 15 if name in SLOW else 40, tmp_path)
+
+
+@pytest.mark.fuzz
+@pytest.mark.parametrize("name", FORMATS)
+def test_many_damaged_files_are_read_or_refused(name: str, tmp_path: Path) -> None:
+    check(name, MANY, tmp_path)
+
+
+def check(name: str, count: int, tmp_path: Path) -> None:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.fuzz.fuzz_process", name, str(tmp_path), "0", str(count)]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

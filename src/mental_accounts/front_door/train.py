@@ -102,7 +102,7 @@ def new_run(asked: Asked, path: str | Path | None, command: list[str]) -> Iterat
         if asked.data is not None:
             asked.data.to("cpu").save(folder.offline_data)
         yield folder
-    except Exception:
+    except Exception:  # whatever it is, it is raised again
         if not folder.has_begun:
             _clear(folder.path, before)
         raise

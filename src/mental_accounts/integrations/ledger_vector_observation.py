@@ -87,6 +87,7 @@ class LedgerVectorObservation(VectorWrapper[Any, Any, Any, Any, Any], RecordCons
         mask = None if options is None else options.get("reset_mask")  # the environment takes it out
         if mask is not None and not self._has_begun:
             raise UsageError("reset() with a reset_mask came before all environments were reset: call reset() first")
+        # Gymnasium's own vector environments take a list of seeds too, though its base class does not say so.
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         begun: Array = np.ones(self.num_envs, np.bool_) if mask is None else mask
         if not self.across_episodes:

@@ -73,6 +73,7 @@ class ObservedLedger:
     def route_one(self, action: Any) -> list[int]:
         """The action of a single environment -> its codes."""
         if self._is_quick:
+            # `codebook_for` gives a Box GridCodes only, and discrete actions DiscreteCodes only.
             return self._numbers.codes_of_one(action, self.codebook)  # type: ignore[arg-type]
         codes: list[int] = self.route(action)[0].tolist()
         return codes
