@@ -179,6 +179,11 @@ def _check_depth(value: Any) -> None:
     raise ValueError(_TOO_DEEP)
 
 
+def data_name(text: str) -> str:
+    """Text as a name of data: letters, digits, and . _ - in between."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.")
+
+
 def slug(text: str) -> str:
     """Text as a part of a file's name."""
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-")

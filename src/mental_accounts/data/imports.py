@@ -10,6 +10,7 @@ from mental_accounts.data.pickles import read_pickle
 from mental_accounts.data.tasks import ROBOTS, imported_path
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import DataError
+from mental_accounts.files import data_name
 
 HDF5, PICKLE = (".hdf5", ".h5"), (".pkl", ".pickle")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -29,7 +30,7 @@ def import_data(
         _check_environment(env_id)
     if time_limit is not None and kind not in HDF5:
         raise DataError(f"a time limit is for HDF5 files without `timeouts`, not for {source}; leave it out")
-    name = name or re.sub(r"[^A-Za-z0-9._-]+", "-", path.stem if kind in HDF5 + PICKLE else source).strip("-.")
+    name = name or data_name(path.stem if kind in HDF5 + PICKLE else source)
     if not NAME.fullmatch(name):
         raise DataError(f"a name must be made of letters, digits, dots, dashes and underscores, got {name!r}")
     store = read_source(source, time_limit)

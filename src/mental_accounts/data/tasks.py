@@ -13,7 +13,7 @@ import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from mental_accounts.data.tensor_files import cache_folder
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import DataError
 
+Returns = TypeVar("Returns", Tensor, float)
 Source = Literal["builtin", "hidden", "d4rl", "minari", "imported"]
 
 
@@ -263,8 +264,12 @@ def normalised_score(task: Task, returns: Tensor | float) -> Tensor:
         raise DataError(
             f"{task.name} has no normalisation constants; use replace(task, random_return=, expert_return=)"
         )
-    values = torch.as_tensor(returns, dtype=torch.float64)
-    return 100 * (values - task.random_return) / (task.expert_return - task.random_return)
+    return score_between(torch.as_tensor(returns, dtype=torch.float64), task.random_return, task.expert_return)
+
+
+def score_between(returns: Returns, random: float, expert: float) -> Returns:
+    """Returns on a scale where the random policy has 0 and the expert 100."""
+    return 100 * (returns - random) / (expert - random)
 
 
 def imported_path(name: str) -> Path:

@@ -13,6 +13,7 @@ from mental_accounts.data.own_data import FILES, UNNAMED, read_file
 from mental_accounts.data.tasks import find_task, known_names
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import UsageError
+from mental_accounts.files import data_name
 from mental_accounts.learning.make_env import EnvironmentLike, EnvironmentSource, environment_source
 from mental_accounts.presets import PRESETS, PresetName
 
@@ -99,4 +100,4 @@ def data_of(data: DataLike) -> tuple[str, Trajectories | None]:
 
 
 def _plain(name: object) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", str(name)).strip("-.") or "data"
+    return data_name(str(name)) or "data"

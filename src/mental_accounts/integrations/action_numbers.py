@@ -166,7 +166,9 @@ def codebook_for(space: Space[Any], numbers: ActionNumbers, codebook: object) ->
             f"ma.DiscreteCodebook(n={values[0]})" if len(values) == 1 else "which codebook=None gives"
         )
     if not fits:
-        raise UsageError(f"codebook does not fit the action space: {needed}, got {name} of dim={codes.dim}")
+        raise UsageError(
+            f"codebook does not fit the action space: {needed}, got {name} of {codes.num_codes} codes, dim={codes.dim}"
+        )
     return codes
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mental_accounts.data.tasks import score_between
 from mental_accounts.errors import UsageError
 from mental_accounts.learning.episodes import Episode
 from mental_accounts.learning.events import Message, StageBegan, StepDone
@@ -137,8 +138,7 @@ def evaluate_policy(
         "target_return": subject.target_return,
     }
     if subject.scale is not None:
-        random, expert = subject.scale
-        result["normalised_score"] = 100 * (float(returns.mean()) - random) / (expert - random)
+        result["normalised_score"] = score_between(float(returns.mean()), *subject.scale)
     return result, played[0]
 
 

@@ -97,7 +97,7 @@ def _blocks(
 
 def _task_blocks(evidence: Evidence, part: TaskAnalysis, folder: Path) -> list[Block]:
     blocks: list[Block] = [Heading(part.task)]
-    name = re.sub(r"[^a-z0-9]+", "-", part.task.lower())
+    name = _anchor(part.task)
     svg = as_svg(paper_figure(evidence, [part.task]), f"Learning curves on {part.task}")
     [png, *others] = save(paper_figure(evidence, [part.task]), folder / "figures" / name)
     for other in others:
@@ -208,7 +208,7 @@ def _paper_table(task: str, comparison: Comparison, name: str) -> Table:
         + ("" if paper is None else f"; the last columns are the paper's numbers for {paper.dataset}, EWA-VQ-ODT / ODT")
         + ".",
         text=(0, 6),
-        name=f"metrics-{name}-{re.sub(r'[^a-z0-9]+', '-', comparison.method.lower())}",
+        name=f"metrics-{name}-{_anchor(comparison.method)}",
     )
 
 
@@ -293,3 +293,8 @@ def _signed(value: float, digits: int = 0) -> str:
 
 def _percent(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:+.1f}%".replace("-", "−")
+
+
+def _anchor(name: str) -> str:
+    """A name as a part of the address of a table or a figure."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())
