@@ -46,7 +46,11 @@ def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
         (spaces.Box(0, np.inf, (2,)), None, "must be bounded"),
         (spaces.Box(-1, 1, ()), None, "at least one dimension"),
         (spaces.Discrete(5000), None, "5000 codes by default, over 4096: give a codebook of fewer"),
-        (spaces.Box(-1, 1, (3,)), ma.GridCodebook(dim=2), "needs one of 3 dimensions, got GridCodebook of 9 codes, dim=2"),
+        (
+            spaces.Box(-1, 1, (3,)),
+            ma.GridCodebook(dim=2),
+            "needs one of 3 dimensions, got GridCodebook of 9 codes, dim=2",
+        ),
         (spaces.Box(-1, 1, (3,)), ma.DiscreteCodebook(n=3), "does not fit"),
         (spaces.Box(-1, 1, (3,)), Quadrants(), "needs one of 3 dimensions, got Quadrants of 4 codes, dim=2"),
         (spaces.MultiDiscrete([2, 2]), ma.DiscreteCodebook(n=4), "which codebook=None gives"),
