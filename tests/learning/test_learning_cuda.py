@@ -7,15 +7,14 @@ import pytest
 import torch
 
 from mental_accounts.config import TrainConfig
-from mental_accounts.data.windows import WindowSampler
 from mental_accounts.errors import InterruptedRunError
 from mental_accounts.learning.capture import RepeatedUpdate
 from mental_accounts.learning.events import Event, Message
-from mental_accounts.learning.preparation import prepare
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.trainer import Trainer
-from mental_accounts.learning.update import Updater
 from mental_accounts.policy import DecisionTransformer
+
+from .test_half_weights import set_up
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 
@@ -35,20 +34,9 @@ def test_captured_updates_equal_eager_ones(
 ) -> None:
     model = replace(aim.model, accounts=replace(aim.model.accounts, **accounts))
     config = replace(aim, device="cuda", optimizer=optimizer, precision=precision, model=model)
-    prepared = prepare(config)
     results = []
     for captured in (False, True):
-        torch.manual_seed(0)
-        policy = DecisionTransformer(prepared.policy)
-        data = prepared.data
-        policy.fit_normalisation(data.observations, data.actions, data.rewards)
-        policy.cuda()
-        store = data.to("cuda")
-        parts = policy.accounts
-        store.annotate(parts.codebook, parts.rule, parts.transform, policy.action_scale.to_unit)
-        updater = Updater(policy, config)
-        generator = torch.Generator("cuda").manual_seed(1)
-        sampler = WindowSampler(store, 32, config.model.context_length, generator, model.accounts.account_scope)
+        updater, sampler = set_up(config)
         said: list[str] = []
         repeated = RepeatedUpdate(updater, sampler, said.append)
         repeated.wanted = captured
@@ -56,7 +44,7 @@ def test_captured_updates_equal_eager_ones(
         for _ in range(20):
             repeated.step()
         assert (repeated.graph is not None) == captured, said
-        results.append(updater.drain(20) | {"weight": policy.head.mean.weight.abs().sum().item()})
+        results.append(updater.drain(20) | {"weight": updater.policy.head.mean.weight.abs().sum().item()})
     for name, value in results[0].items():
         assert results[1][name] == pytest.approx(value, rel=2e-3, abs=2e-4), name
 
@@ -66,22 +54,11 @@ def test_captured_updates_equal_eager_ones(
 def test_compiled_updates_equal_plain_ones(aim: TrainConfig, optimizer: str, accounts: dict[str, object]) -> None:
     model = replace(aim.model, dropout=0.0, accounts=replace(aim.model.accounts, **accounts))
     config = replace(aim, device="cuda", optimizer=optimizer, precision="float32", initial_lambda=1e-9, model=model)
-    prepared = prepare(config)
     results = []
     for compiled in (False, True):
-        torch.manual_seed(0)
-        policy = DecisionTransformer(prepared.policy)
-        data = prepared.data
-        policy.fit_normalisation(data.observations, data.actions, data.rewards)
-        policy.cuda()
-        store = data.to("cuda")
-        parts = policy.accounts
-        store.annotate(parts.codebook, parts.rule, parts.transform, policy.action_scale.to_unit)
-        updater = Updater(policy, config)
+        updater, sampler = set_up(config)
         if compiled:
             updater.compile()
-        generator = torch.Generator("cuda").manual_seed(1)
-        sampler = WindowSampler(store, 32, config.model.context_length, generator, model.accounts.account_scope)
         said: list[str] = []
         repeated = RepeatedUpdate(updater, sampler, said.append)
         for _ in range(20):
