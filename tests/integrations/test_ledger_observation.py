@@ -36,7 +36,7 @@ def test_counts_and_means() -> None:
     env = LedgerObservation(told(reward=2.0), phi=0.5, rewards="raw", channels=("count", "mean"))
     env.reset(seed=0)
     env.step(1)
-    assert ledger_of(env.step(2)[0]) == pytest.approx([0, 0.5 / 1.5, 0.5, 0, 2, 2])
+    assert ledger_of(env.step(2)[0]) == pytest.approx([0, 1 - 1.5**-0.5, 1 - 2**-0.5, 0, 2, 2])
 
 
 def test_delta_cancels_in_balances() -> None:

@@ -139,7 +139,7 @@ def test_a_loop_as_in_cleanrl() -> None:
     for t in range(1, 20):
         stored[t], _, terminated, truncated, _ = envs.step(envs.action_space.sample())
         assert (stored[t][over, 2:] == 0).all()  # the first of an episode: empty accounts
-        assert (stored[t][~over, 11:].max(axis=1) >= 0.5).all()  # else one visit is new
+        assert (stored[t][~over, 11:].max(axis=1) >= 0.29).all()  # else one visit is new
         over = terminated | truncated
     envs.close()
 

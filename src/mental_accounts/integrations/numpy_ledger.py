@@ -148,13 +148,13 @@ class NumpyLedger:
     def read(self, channel: str, payoff_bound: float = math.inf, actor: Any = slice(None)) -> Floats:
         """One channel, (actors, num_codes), or (num_codes,) of one actor; in an array of the caller's own.
 
-        balance: A over its unit. count: C / (1 + C), 0 where untried, 1/2 after one visit. mean: S / C, 0 where
+        balance: A over its unit. count: 1 - 1/√(1 + C), 0 where untried: the standard error of a
+        mean is what is missing to 1, so that a linear map of mean and count has UCB's shape. mean: S / C, 0 where
         untried. Rounding must not lead out of the bounds that payoffs of `payoff_bound` have.
         """
         values: Floats
         if channel == "count":
-            counts = self._table[1, actor]
-            values = counts / (counts + 1.0)
+            values = 1.0 - 1.0 / np.sqrt(self._table[1, actor] + 1.0)
             return values
         if channel == "balance":
             values = self._table[0, actor] * (self._averaging if self.rule.rho is None else self._scale()[actor])
