@@ -33,8 +33,8 @@ class LedgerObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructor
         rewards: "running" (standardised by running statistics), "raw", a fitted `ma.RewardTransform`, or
             `RunningRewards(...)`, which environments of one process may share.
         channels: of "balance" (the attraction over its unit: an average of recent payoffs), "count" (1 - 1/√(1 + C)
-            of the decayed number of visits C) and "mean" (of a code's payoffs, 0 where untried). They come in this order of
-            yours, `num_codes` numbers each.
+            of the decayed number of visits C) and "mean" (of a code's payoffs, 0 where untried). They come in your
+            order, `num_codes` numbers each.
         dict_key: the ledger as this entry of a Dict. Without: appended to flat observations, `ledger` in a Dict.
         across_episodes: keep the accounts when an episode ends; `clear_ledger()` empties them.
         phi: the share that is forgotten at every step.
