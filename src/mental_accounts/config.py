@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 from mental_accounts.accounts.codebooks import BOX_CODEBOOKS, CODEBOOKS
 from mental_accounts.accounts.rewards import RewardKind
+from mental_accounts.channels import check_channels
 from mental_accounts.checks import check_count, check_number, check_positive
 from mental_accounts.fields import check_choice, config_from_dict, settle_types, shown
 
@@ -18,6 +19,8 @@ OptimizerName = Literal["lamb", "adamw"]
 Precision = Literal["auto", "float32", "bf16"]
 MOST = 2**53
 """Larger integers are not exact as floats."""
+MOST_DELAY = 1024
+"""Steps that a reward may be late: the codes of so many are kept while acting."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,14 @@ class AccountsConfig:
     ledger_input: Literal["none", "state"] = "none"
     """state: the policy also reads all current balances, by a linear map added to the state token. The bias is added as
     well, unless β is 0. none: it does not."""
+    ledger_channels: tuple[Literal["balance", "count", "mean"], ...] = ("balance",)
+    """What the policy reads of each code: its balance, how often it was taken lately, and its mean payoff."""
+    reward_delay: int = 0
+    """Rewards come this many steps late: each is posted under the action taken so many steps before, with the weight it
+    would have had by then."""
+    foregone: bool = False
+    """Whether the payoffs of actions not taken, which the environment reports in info["foregone"], are entered as well,
+    weighted by δ (canonical, discrete actions)."""
     beta: float = 0.05
     """β: the scale of the attention bias, or its initial value if it is learned."""
     beta_learned: bool = False
@@ -146,6 +157,8 @@ class AccountsConfig:
             raise ValueError("beta_per 'token' is a learned map of the token; set beta_learned too")
         if self.window_steps is not None:
             check_count("window_steps", self.window_steps, 0)
+        object.__setattr__(self, "ledger_channels", check_channels(self.ledger_channels))
+        self._check_late_and_foregone()
         if self.num_codes is not None:
             check_count("num_codes", self.num_codes, 1)
         check_number("phi", self.phi, 0.0, 1.0, closed=False)
@@ -155,6 +168,26 @@ class AccountsConfig:
         for name in ("reward_clip", "bias_clip"):
             if getattr(self, name) is not None:
                 check_positive(name, getattr(self, name))
+
+    def _check_late_and_foregone(self) -> None:
+        if check_count("reward_delay", self.reward_delay, 0) > MOST_DELAY:
+            raise ValueError(f"reward_delay must be at most {MOST_DELAY} steps, got {shown(self.reward_delay)}")
+        if (self.reward_delay or self.foregone) and self.read == "now":
+            raise ValueError(
+                "read 'now' needs rewards on time, of actions taken: use 'then' with reward_delay or foregone"
+            )
+        if self.reward_delay and self.credit == "advantage":
+            raise ValueError(
+                "credit 'advantage' subtracts a baseline of the state that a reward came in: use 'reward' with "
+                f"reward_delay = {self.reward_delay}"
+            )
+        if self.foregone and (self.rule != "canonical" or self.reward_delay or self.state_codes > 1):
+            raise ValueError(
+                "foregone payoffs need rule 'canonical', reward_delay 0 and state_codes 1, got "
+                f"{self.rule!r}, {self.reward_delay} and {self.state_codes}"
+            )
+        if self.foregone and self.credit == "advantage":
+            raise ValueError("foregone payoffs are rewards: use credit 'reward' with them")
 
 
 _ACCOUNT_CHOICES = ("rule", "reward_transform", "credit", "account_scope", "read", "ledger_input", "beta_per")
@@ -254,6 +287,8 @@ class PolicyConfig(ModelConfig):
         check_count("state_dim", self.state_dim, 1)
         super().__post_init__()
         _check_reward_input(self.method, self)
+        if self.enters_foregone and not self.action.is_discrete:
+            raise ValueError("accounts.foregone needs discrete actions, whose payoffs info['foregone'] can list")
         if self.accounts.window_steps and not self.acting_context <= self.accounts.window_steps <= self.context_length:
             raise ValueError(
                 f"accounts.window_steps must be 0, or from the acting context of {self.acting_context} steps to "
@@ -284,6 +319,11 @@ class PolicyConfig(ModelConfig):
     def reads_ledger(self) -> bool:
         """Whether the balances of all accounts are an input."""
         return self.has_accounts and self.accounts.ledger_input != "none"
+
+    @property
+    def enters_foregone(self) -> bool:
+        """Whether the accounts enter the payoffs of actions not taken."""
+        return self.has_accounts and self.accounts.foregone
 
     @property
     def acting_context(self) -> int:

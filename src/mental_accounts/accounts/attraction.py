@@ -6,6 +6,7 @@ attraction is S itself, the canonical one is S / N.
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from mental_accounts.accounts.scan import (
     checked_steps,
     final_sums,
     last_post,
+    late_steps,
     read_start,
     start_balances,
     trace_credits,
@@ -39,6 +41,9 @@ class EWA:
     def __post_init__(self) -> None:
         check_number("phi", self.phi, 0.0, 1.0, closed=False)
         check_number("delta", self.delta, 0.0, 1.0, closed=True)
+
+    takes_foregone: ClassVar[bool] = False
+    """Whether payoffs of actions not taken can be entered."""
 
     @property
     def forgetting(self) -> float:
@@ -74,6 +79,7 @@ class EWA:
         start: Ledger | Tensor | None = None,
         num_codes: int | None = None,
         weights: Tensor | None = None,
+        delays: Tensor | None = None,
     ) -> Tensor:
         """The attraction of each step's own code, right after its reward was posted (Algorithm 1).
 
@@ -82,9 +88,14 @@ class EWA:
         at real steps, or at the end with `lengths` (...,). Padded steps neither decay nor earn, and return 0.
         `start` holds the balances before the first step, (..., num_codes). `num_codes` merely saves a pass over codes.
         `weights` (the shape of codes) split the reward among several codes; by default each code gets all of it.
+
+        Late rewards: `delays` (..., T, int) says how many steps before t the action was taken that the reward of step t
+        belongs to; it is posted under that action, with the weight it would have had by then. -1: no reward came.
         """
         steps = checked_steps(codes, rewards, mask, lengths, num_codes, weights)
-        attractions = trace_posts(steps, steps.posts(self.entered(steps.payoffs)), self.phi, num_codes)
+        posted = late_steps(steps, delays, self.phi)
+        posts, others = posted.posts(self.entered(posted.payoffs)), None if delays is None else posted.codes
+        attractions = trace_posts(steps, posts, self.phi, num_codes, others)
         balances = start_balances(start, steps, num_codes)
         if balances is not None:
             attractions = attractions + read_start(balances, steps, self.phi)
@@ -96,9 +107,11 @@ class EWA:
         batch_shape: tuple[int, ...] = (),
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
+        *,
+        visits: bool = False,
     ) -> Ledger:
-        """Live accounts for actors that act in parallel, initially zero."""
-        return Ledger(num_codes, batch_shape, 1.0 - self.phi, self.entered, device, dtype)
+        """Live accounts for actors that act in parallel, initially zero; with `visits`, they count those too."""
+        return Ledger(num_codes, batch_shape, 1.0 - self.phi, self.entered, device, dtype, visits)
 
     @without_autocast
     def closed_form(
@@ -159,6 +172,8 @@ class CanonicalEWA:
     rho: float
     delta: float
     initial_experience: float = 1.0
+    takes_foregone: ClassVar[bool] = True
+    """Whether payoffs of actions not taken can be entered."""
 
     def __post_init__(self) -> None:
         check_number("phi", self.phi, 0.0, 1.0, closed=False)
@@ -178,14 +193,17 @@ class CanonicalEWA:
         start: Ledger | Tensor | None = None,
         num_codes: int | None = None,
         weights: Tensor | None = None,
+        delays: Tensor | None = None,
     ) -> Tensor:
         """As `EWA.trace`; `foregone` (..., T, num_codes) are the payoffs of all actions at every step."""
         num_codes = num_codes if foregone is None else foregone.shape[-1]
-        if foregone is not None and weights is not None:
-            raise ValueError("give foregone payoffs or weights of codes, not both")
+        if foregone is not None and (weights is not None or delays is not None):
+            raise ValueError("give foregone payoffs, or weights of codes or delays of rewards, not both")
         steps = checked_steps(codes, rewards, mask, lengths, num_codes, weights)
         if foregone is None:
-            sums = trace_posts(steps, steps.posts(self.entered(steps.payoffs)), self.phi, num_codes)
+            posted = late_steps(steps, delays, self.phi)
+            posts, others = posted.posts(self.entered(posted.payoffs)), None if delays is None else posted.codes
+            sums = trace_posts(steps, posts, self.phi, num_codes, others)
         else:
             sums = trace_credits(steps, self._credits(steps, foregone, rewards), self.phi)
         balances, initial = self._start(start, steps, num_codes)
@@ -199,11 +217,13 @@ class CanonicalEWA:
         batch_shape: tuple[int, ...] = (),
         device: torch.device | str | None = None,
         dtype: torch.dtype = torch.float32,
+        *,
+        visits: bool = False,
     ) -> CanonicalLedger:
-        """Live accounts for actors that act in parallel, initially zero."""
+        """Live accounts for actors that act in parallel, initially zero; with `visits`, they count those too."""
         return CanonicalLedger(
             num_codes, batch_shape, 1.0 - self.phi, self.entered, self.delta, 1.0 - self.rho, self.initial_experience,
-            device, dtype,
+            device, dtype, visits,
         )  # fmt: skip
 
     @without_autocast
@@ -264,6 +284,10 @@ class CanonicalEWA:
             return initial + n
         log_retained = n * (math.log1p(-self.rho) if self.rho < 1.0 else -math.inf)
         return initial * torch.exp(log_retained) - torch.expm1(log_retained) / self.rho
+
+    def credits(self, codes: Tensor, payoffs: Tensor, foregone: Tensor) -> Tensor:
+        """What is entered in every account: codes (..., 1), payoffs (...), foregone (..., num_codes) -> the last's."""
+        return (foregone * self.delta).scatter(-1, codes, self.entered(payoffs).unsqueeze(-1))
 
     def _credits(self, steps: Steps, foregone: Tensor, rewards: Tensor) -> Tensor:
         """What is entered in every account at every step, (B, T, num_codes)."""

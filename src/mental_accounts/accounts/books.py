@@ -3,20 +3,29 @@
 The plain case is the paper's: one codebook, one code per action, the transformed reward. Each of these can be added:
 weights over the nearest codes (soft routing), codes of state × action, and as payoff the reward minus a fitted state
 baseline.
+
+A ledger tells of every code what `channels` says (channels.py), from tables of decayed sums. Rewards may come late
+(`reward_delay`), and payoffs of actions not taken may be entered too (`foregone`).
 """
+
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from mental_accounts.accounts.attraction import UpdateRule
+from mental_accounts.accounts.attraction import CanonicalEWA, UpdateRule
 from mental_accounts.accounts.codebook import Codebook, check_codebook
 from mental_accounts.accounts.entry import Entry, shares
-from mental_accounts.accounts.ledger import Ledger
+from mental_accounts.accounts.ledger import CanonicalLedger, Ledger
 from mental_accounts.accounts.precision import FullPrecisionModule, full_precision
 from mental_accounts.accounts.rewards import RewardTransform
-from mental_accounts.accounts.scan import sums_before
+from mental_accounts.accounts.scan import lateness, sums_before
 from mental_accounts.accounts.state_models import StateBaseline, StateCodes
+from mental_accounts.channels import UNTRIED, check_channels
 from mental_accounts.checks import check_count, check_positive
+
+TABLES = {"balance": ("attractions",), "count": ("counts",), "mean": ("counts", "paid")}
+"""The decayed sums that a channel is made of."""
 
 
 class Books(FullPrecisionModule):
@@ -32,9 +41,13 @@ class Books(FullPrecisionModule):
         soft_width: float = 0.5,
         state_codes: StateCodes | None = None,
         baseline: StateBaseline | None = None,
+        channels: Sequence[str] = ("balance",),
+        reward_delay: int = 0,
+        foregone: bool = False,
     ) -> None:
         super().__init__()
         check_codebook(codebook)
+        check_count("reward_delay", reward_delay, 0)
         check_count("soft_codes", soft_codes, 1)
         check_positive("soft_width", soft_width)
         if soft_codes > 1 and (codebook.centers is None or codebook.code_shape or soft_codes > codebook.num_codes):
@@ -46,6 +59,22 @@ class Books(FullPrecisionModule):
         self.transform = RewardTransform() if transform is None else transform
         self.soft_codes, self.soft_width = soft_codes, soft_width
         self.state_codes, self.baseline = state_codes, baseline
+        self.channels, self.reward_delay, self.foregone = check_channels(channels), reward_delay, foregone
+        needed = {table for channel in self.channels for table in TABLES[channel]}
+        self.tables = tuple(table for table in ("attractions", "counts", "paid") if table in needed)
+        if reward_delay and baseline is not None:
+            raise ValueError("a baseline of states needs rewards on time: it would subtract another state's; use 0")
+        if foregone and (not rule.takes_foregone or self.code_shape or self.reads_states or reward_delay):
+            raise ValueError(
+                "foregone payoffs need the canonical rule, one code per action, accounts of actions alone and rewards "
+                f"on time, got {rule}, codes of shape {self.code_shape}, reward_delay {reward_delay}"
+                + (" and accounts of states" if self.reads_states else "")
+            )
+
+    @property
+    def ledger_size(self) -> int:
+        """How many numbers a ledger tells: one per channel and code."""
+        return len(self.channels) * self.num_codes
 
     @property
     def num_codes(self) -> int:
@@ -104,6 +133,11 @@ class Books(FullPrecisionModule):
         payoffs: Tensor = self.transform(rewards)
         return payoffs
 
+    def foregone_payoffs(self, foregone: Tensor) -> Tensor:
+        """The payoffs of all actions, of rewards in the environment's units: (..., num_codes)."""
+        payoffs: Tensor = self.transform(foregone)
+        return payoffs
+
     def routing_error(self, actions: Tensor, entry: Entry) -> Tensor:
         """How far actions (..., dim) are from what their codes stand for: (...)."""
         book, codes = self.codebook, entry.codes % self.codebook.num_codes
@@ -115,56 +149,162 @@ class Books(FullPrecisionModule):
 
     # Balances of whole trajectories and of windows.
 
-    def trace(self, entry: Entry, payoffs: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The attraction of each step's own codes, (..., T, *code_shape), of payoffs (..., T)."""
-        return self.rule.trace(entry.codes, payoffs, mask=mask, num_codes=self.num_codes, weights=entry.weights)
-
-    def posts(self, entry: Entry, payoffs: Tensor) -> tuple[Tensor, Tensor]:
-        """Codes, and the amount added to the decayed sum of each: (..., T, G), (..., T, G)."""
-        codes = entry.codes if self.code_shape else entry.codes.unsqueeze(-1)
-        return codes, shares(self.rule.entered(payoffs), codes, entry.weights)
-
-    def balances_before(
-        self, start: Tensor, entry: Entry, payoffs: Tensor, place: Tensor, steps_before: Tensor
+    def trace(
+        self, entry: Entry, payoffs: Tensor, mask: Tensor | None = None, foregone: Tensor | None = None
     ) -> Tensor:
-        """All balances before K steps of a run of L: (B, K, num_codes).
+        """The attraction of each step's own codes, (..., T, *code_shape), of payoffs (..., T).
 
-        start (B, num_codes): decayed sums before the run. entry, payoffs: of its L steps, payoffs 0 at padding.
-        place (B, K): how many steps of the run precede each of the K steps; steps_before (B, K): of the trajectory.
+        foregone (..., T, num_codes): payoffs of all actions, if they are entered.
         """
-        codes, posts = self.posts(entry, payoffs)
-        sums = sums_before(start, codes, posts, place, self.rule.phi)
-        return self.rule.balances_of(sums, steps_before)
+        if self.foregone:
+            assert isinstance(self.rule, CanonicalEWA)
+            assert foregone is not None
+            return self.rule.trace(entry.codes, payoffs, foregone=foregone, mask=mask)
+        delays = None
+        if self.reward_delay:
+            delays = self._delays(torch.ones_like(payoffs, dtype=torch.bool) if mask is None else mask)
+        return self.rule.trace(
+            entry.codes, payoffs, mask=mask, num_codes=self.num_codes, weights=entry.weights, delays=delays
+        )
 
-    def balances_of_windows(self, entry: Entry, payoffs: Tensor, mask: Tensor) -> Tensor:
-        """All balances before each step of windows that begin with empty accounts: (B, K, num_codes).
+    def grouped(self, codes: Tensor) -> Tensor:
+        """Codes as (..., G), with G = 1 where an action has one code."""
+        return codes if self.code_shape else codes.unsqueeze(-1)
+
+    def arrivals(self, entry: Entry, mask: Tensor) -> tuple[Entry, Tensor]:
+        """The entry that the reward of each step belongs to, and the share of it that is entered: (B, T).
+
+        mask (B, T): real steps, in one run. The share is 1 for a reward on time, and 0 at padding.
+        """
+        if not self.reward_delay:
+            return entry, mask.to(torch.float32)
+        source, share = lateness(self._delays(mask), mask.cumsum(dim=1).to(torch.float32), self.rule.phi)
+        index = source.view(*source.shape, *[1] * len(self.code_shape)).expand(entry.codes.shape)
+        weights = None if entry.weights is None else entry.weights.gather(1, index)
+        return Entry(entry.codes.gather(1, index), weights), share
+
+    def posts(
+        self,
+        entry: Entry,
+        payoffs: Tensor,
+        share: Tensor,
+        foregone: Tensor | None = None,
+        tables: Sequence[str] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """What is entered in the tables, (B, T, G): codes and amounts; account j of table i is code i · num_codes + j.
+
+        entry, share (B, T): as `arrivals` gives them. payoffs (B, T). foregone (B, T, num_codes), if entered.
+        """
+        own = self.grouped(entry.codes)  # (B, T, G)
+        codes, amounts = [], []
+        for place, table in enumerate(self.tables if tables is None else tables):
+            into, amount = own, share if table == "counts" else payoffs * share
+            if table == "attractions" and self.foregone:
+                assert isinstance(self.rule, CanonicalEWA)
+                assert foregone is not None
+                into = torch.arange(self.num_codes, device=own.device).expand(*own.shape[:-1], -1)
+                entered = self.rule.credits(own, amount, foregone * share.unsqueeze(-1))
+            else:
+                entered = shares(self.rule.entered(amount) if table == "attractions" else amount, own, entry.weights)
+            codes.append(into + place * self.num_codes if place else into)
+            amounts.append(entered)
+        return torch.cat(codes, dim=-1), torch.cat(amounts, dim=-1)
+
+    def told(self, sums: Tensor, n: Tensor) -> Tensor:
+        """What a ledger tells after n (...,) steps: sums (..., tables · num_codes) -> (..., ledger_size)."""
+        tables = dict(zip(self.tables, sums.split(self.num_codes, dim=-1), strict=True))
+        if "attractions" in tables:
+            tables["attractions"] = self.rule.balances_of(tables["attractions"], n)
+        return self._told(tables)
+
+    def told_before(
+        self,
+        start: Tensor,
+        entry: Entry,
+        payoffs: Tensor,
+        share: Tensor,
+        place: Tensor,
+        steps_before: Tensor,
+        foregone: Tensor | None = None,
+    ) -> Tensor:
+        """What a ledger tells before K steps of a run of L: (B, K, ledger_size).
+
+        start (B, tables · num_codes): decayed sums before the run. entry, share: `arrivals` of its L steps; payoffs
+        (B, L). place (B, K): how many steps of the run precede each of the K; steps_before (B, K): of the trajectory.
+        """
+        codes, posts = self.posts(entry, payoffs, share, foregone)
+        return self.told(sums_before(start, codes, posts, place, self.rule.phi), steps_before)
+
+    def told_in_windows(self, entry: Entry, payoffs: Tensor, mask: Tensor, foregone: Tensor | None = None) -> Tensor:
+        """What a ledger tells before each step of windows that begin with empty accounts: (B, K, ledger_size).
 
         payoffs and mask (B, K), True at real steps; padding is on the left.
         """
         B, K = mask.shape
-        start = torch.zeros(B, self.num_codes, device=mask.device)
+        start = torch.zeros(B, len(self.tables) * self.num_codes, device=mask.device)
         place = torch.arange(K, device=mask.device).expand(B, K)
         before = (mask.cumsum(dim=1) - 1).clamp(min=0)
-        balances = self.balances_before(start, entry, payoffs.masked_fill(~mask, 0.0), place, before)
-        return balances.masked_fill(~mask.unsqueeze(-1), 0.0)
+        posted, share = self.arrivals(entry, mask)
+        told = self.told_before(start, posted, payoffs, share, place, before, foregone)
+        return told.masked_fill(~mask.unsqueeze(-1), 0.0)
 
-    def balances_after_windows(self, entry: Entry, payoffs: Tensor, mask: Tensor) -> Tensor:
+    def balances_after_windows(
+        self, entry: Entry, payoffs: Tensor, mask: Tensor, foregone: Tensor | None = None
+    ) -> Tensor:
         """All balances after the last step of windows that begin with empty accounts: (B, num_codes)."""
         B, K = mask.shape
         start = torch.zeros(B, self.num_codes, device=mask.device)
         place = torch.full((B, 1), K, device=mask.device)
-        masked = payoffs.masked_fill(~mask, 0.0)
-        return self.balances_before(start, entry, masked, place, mask.sum(dim=1, keepdim=True)).squeeze(1)
+        posted, share = self.arrivals(entry, mask)
+        codes, posts = self.posts(posted, payoffs, share, foregone, tables=("attractions",))
+        sums = sums_before(start, codes, posts, place, self.rule.phi)
+        return self.rule.balances_of(sums, mask.sum(dim=1, keepdim=True)).squeeze(1)
+
+    def _delays(self, mask: Tensor) -> Tensor:
+        """How late the reward of each step is, (B, T); -1 where it belongs to no step."""
+        return torch.where(mask.cumsum(dim=-1) > self.reward_delay, self.reward_delay, -1)
+
+    def _told(self, tables: Mapping[str, Tensor]) -> Tensor:
+        """The channels, one after the other, from tables (..., num_codes) with attractions as balances."""
+        told = []
+        for channel in self.channels:
+            if channel == "balance":
+                told.append(tables["attractions"])
+            elif channel == "count":
+                told.append(1.0 - torch.rsqrt(1.0 + tables["counts"]))
+            else:
+                told.append(tables["paid"] / tables["counts"].clamp(min=UNTRIED))
+        return told[0] if len(told) == 1 else torch.cat(told, dim=-1)
 
     # Live accounts.
 
     def ledger(self, num_actors: int, device: torch.device | str | None = None) -> Ledger:
         """Live accounts for actors in parallel."""
-        return self.rule.ledger(self.num_codes, (num_actors,), device=device)
+        visits = self.tables != ("attractions",)
+        return self.rule.ledger(self.num_codes, (num_actors,), device=device, visits=visits)
 
-    def post(self, ledger: Ledger, entry: Entry, payoffs: Tensor) -> Tensor:
-        """Enter one step of parallel actors in their ledger: the attractions of its codes, (n, *code_shape)."""
-        return ledger.post(entry.codes, payoffs, weights=entry.weights)
+    def post(
+        self,
+        ledger: Ledger,
+        entry: Entry,
+        payoffs: Tensor,
+        *,
+        age: Tensor | None = None,
+        foregone: Tensor | None = None,
+    ) -> Tensor:
+        """Enter one step of parallel actors in their ledger: payoffs (n,). Returns the entry's balances.
+
+        age (n,): how many steps ago the entry's action was taken; -1: no reward came. foregone (n, num_codes).
+        """
+        if self.foregone:
+            assert isinstance(ledger, CanonicalLedger)
+            assert foregone is not None
+            return ledger.post(entry.codes, payoffs, foregone=foregone)
+        return ledger.post(entry.codes, payoffs, weights=entry.weights, age=age)
+
+    def told_by(self, ledger: Ledger) -> Tensor:
+        """What a live ledger tells: (n, ledger_size)."""
+        return self._told(dict(ledger.named_buffers()))
 
     # What attention reads.
 

@@ -132,30 +132,75 @@ def read_start(balances: Tensor, steps: Steps, phi: float) -> Tensor:
     return at_start * ((1.0 - phi) ** steps.n).unsqueeze(-1)
 
 
-def trace_posts(steps: Steps, posts: Tensor, phi: float, num_codes: int | None) -> Tensor:
-    """Decayed sums of the posts to each step's own codes: posts (B, T, G) -> (B, T, G)."""
+def lateness(delays: Tensor, n: Tensor, phi: float) -> tuple[Tensor, Tensor]:
+    """Which step a late reward belongs to, and the share of it that is left: (B, T) int64, (B, T).
+
+    delays (B, T): how many steps ago the action was taken that the reward of step t belongs to; -1: no reward came.
+    n (B, T), floating: the real steps so far, each included; 0 before them. The share is 0 for a step never taken.
+    """
+    came = (delays >= 0) & (delays < n)
+    step = torch.arange(delays.shape[1], device=delays.device)
+    kept = delays.clamp(min=0)
+    share = torch.where(came, (1.0 - phi) ** kept.to(n.dtype), 0.0)
+    return torch.where(came, step - kept, 0), share
+
+
+def late_steps(steps: Steps, delays: Tensor | None, phi: float) -> Steps:
+    """The steps as they are posted: with the codes of the actions that rewards belong to, and what is left of them."""
+    if delays is None:
+        return steps
+    B, T, G = steps.codes.shape
+    if delays.is_floating_point() or delays.dtype == torch.bool or delays.numel() != B * T or delays.shape[-1] != T:
+        raise ValueError(f"delays must be integers in the shape of rewards, got {delays.dtype} {tuple(delays.shape)}")
+    flat, n = delays.long().reshape(B, T), steps.n.expand(B, T)
+    if steps.present is not None:
+        flat = flat.masked_fill(~steps.present, -1)
+    if looking_is_free(flat) and bool(((flat >= n) | (flat < -1)).any()):
+        row, step = ((flat >= n) | (flat < -1)).nonzero()[0].tolist()
+        raise ValueError(
+            f"the reward of step {step} of trajectory {row} is said to be {int(flat[row, step])} steps late, but only "
+            f"{int(n[row, step])} steps were taken by then; -1 says that no reward came"
+        )
+    source, share = lateness(flat, n, phi)
+    index = source.unsqueeze(-1).expand(B, T, G)
+    weights = None if steps.weights is None else steps.weights.gather(1, index)
+    return steps._replace(codes=steps.codes.gather(1, index), payoffs=steps.payoffs * share, weights=weights)
+
+
+def trace_posts(steps: Steps, posts: Tensor, phi: float, num_codes: int | None, posted: Tensor | None = None) -> Tensor:
+    """Decayed sums of the posts to each step's own codes: posts (B, T, G) -> (B, T, G).
+
+    posted (B, T, G): the codes that posts are entered under, if they are not the step's own.
+    """
     B, T, G = steps.codes.shape
     size = min(CHUNK_STEPS, T)
     decay = _decay(size, phi, posts).repeat_interleave(G, 0).repeat_interleave(G, 1)  # (C·G, C·G)
     carry: Tensor | None = None
     accounts, payoffs = steps.codes.reshape(B, T * G), posts.reshape(B, T * G)
+    credited = accounts if posted is None else posted.reshape(B, T * G)
     if size < T:
         if num_codes is None and looking_is_free(accounts) and B:
             num_codes = int(accounts.max()) + 1
         if num_codes is None or num_codes > T * G:  # no more accounts than posts: memory stays O(steps)
-            accounts, num_codes = _renumbered(accounts), T * G
+            if posted is None:
+                accounts = credited = _renumbered(accounts)
+                num_codes = T * G
+            else:
+                accounts, credited = _renumbered(torch.cat([accounts, credited], dim=1)).split(T * G, dim=1)
+                num_codes = 2 * T * G
         carry = payoffs.new_zeros(B, num_codes)
     traced = []
     for first in range(0, T * G, size * G):
         code = accounts[:, first : first + size * G]  # (B, n)
+        entered = credited[:, first : first + size * G]
         payoff = payoffs[:, first : first + size * G]
         n = code.shape[1]
-        same = code.unsqueeze(-1) == code.unsqueeze(-2)  # (B, n, n)
+        same = code.unsqueeze(-1) == entered.unsqueeze(-2)  # (B, n, n)
         sums = torch.where(same, decay[:n, :n] * payoff.unsqueeze(-2), 0.0).sum(-1)
         if carry is not None:
             before = decay[:n, 0] * (1.0 - phi)
             sums = sums + carry.gather(-1, code) * before
-            carry = (carry * (1.0 - phi) ** (n // G)).scatter_add(-1, code, payoff * decay[n - 1, :n])
+            carry = (carry * (1.0 - phi) ** (n // G)).scatter_add(-1, entered, payoff * decay[n - 1, :n])
         traced.append(sums)
     return torch.cat(traced, dim=-1).reshape(B, T, G)
 

@@ -59,11 +59,20 @@ class Annotation:
         if self.books.is_soft:
             found["weights"] = Column(shape, torch.float32)
         if self.keeps_balances:
-            found["snapshots"] = Column((-(-self.books.num_codes // SNAPSHOT_STEPS),), torch.float32)
+            sums = len(self.books.tables) * self.books.num_codes
+            found["snapshots"] = Column((-(-sums // SNAPSHOT_STEPS),), torch.float32)
+            if self.books.reward_delay:
+                found |= {f"posted_{name}": found[name] for name in ("codes", "weights") if name in found}
+                found["share"] = Column((), torch.float32)
         return found
 
-    def annotate(self, observations: Tensor, actions: Tensor, rewards: Tensor, lengths: Tensor) -> dict[str, Tensor]:
-        """The columns of N steps: (N, obs), (N, act) or (N,), (N,); trajectories of `lengths` (on the CPU) in turn."""
+    def annotate(
+        self, observations: Tensor, actions: Tensor, rewards: Tensor, lengths: Tensor, foregone: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """The columns of N steps: (N, obs), (N, act) or (N,), (N,); trajectories of `lengths` (on the CPU) in turn.
+
+        foregone (N, actions): rewards of all actions, where the books enter them.
+        """
         if self.to_unit is None and actions.is_floating_point() and looking_is_free(actions):
             _check_unit(actions)
         codes, weights, payoffs = [], [], []
@@ -77,15 +86,17 @@ class Annotation:
         known = [value for value in weights if value is not None]
         if known:
             found["weights"] = torch.cat(known)
-        return found | self._trace(found, lengths)
+        return found | self._trace(found, lengths, foregone if self.books.foregone else None)
 
-    def _trace(self, found: dict[str, Tensor], lengths: Tensor) -> dict[str, Tensor]:
+    def _trace(self, found: dict[str, Tensor], lengths: Tensor, foregone: Tensor | None) -> dict[str, Tensor]:
         """Attractions of each step's own codes, and snapshots of all balances, for whole trajectories."""
         payoffs = found["payoffs"]
         N, device, shape = len(payoffs), payoffs.device, self.books.code_shape
         traced = {"attractions": torch.zeros(N + 1, *shape, device=device)}  # the last row takes padding
-        if self.keeps_balances:
-            traced["snapshots"] = torch.zeros(N + 1, *self.columns["snapshots"].shape, device=device)
+        for name in ("snapshots", "posted_codes", "posted_weights", "share"):
+            if name in self.columns:
+                column = self.columns[name]
+                traced[name] = torch.zeros(N + 1, *column.shape, device=device, dtype=column.dtype)
         starts = lengths.cumsum(0) - lengths
         for members in _groups(lengths):
             T = -(-int(lengths[members].max()) // PAD_STEPS) * PAD_STEPS
@@ -96,17 +107,25 @@ class Annotation:
             entry = Entry(found["codes"][row].long(), found["weights"][row] if "weights" in found else None)
             rows = torch.where(mask, row, N).flatten()
             payoff = payoffs[row]
-            attractions = self.books.trace(entry, payoff, mask)
+            others = None if foregone is None else self.books.foregone_payoffs(foregone[row])
+            attractions = self.books.trace(entry, payoff, mask, others)
             traced["attractions"].index_copy_(0, rows, attractions.reshape(-1, *shape))
             if self.keeps_balances:
-                parts = self._snapshots(entry, payoff.masked_fill(~mask, 0.0))
+                posted, share = self.books.arrivals(entry, mask)
+                parts = self._snapshots(posted, payoff, share, others)
                 traced["snapshots"].index_copy_(0, rows, parts.flatten(0, 1))
+                if self.books.reward_delay:
+                    late = {"posted_codes": posted.codes, "posted_weights": posted.weights, "share": share}
+                    for name, values in late.items():
+                        if values is not None:
+                            traced[name].index_copy_(0, rows, values.flatten(0, 1).to(traced[name].dtype))
         return {name: value[:-1] for name, value in traced.items()}
 
-    def _snapshots(self, entry: Entry, payoffs: Tensor) -> Tensor:
+    def _snapshots(self, posted: Entry, payoffs: Tensor, share: Tensor, foregone: Tensor | None) -> Tensor:
         """The sums before every block of steps, each spread over its block's steps: (B, T, part)."""
-        codes, posts = self.books.posts(entry, payoffs)
-        sums = block_sums(codes, posts, self.books.rule.phi, self.books.num_codes, SNAPSHOT_STEPS)  # (B, blocks, codes)
+        codes, posts = self.books.posts(posted, payoffs, share, foregone)
+        held = len(self.books.tables) * self.books.num_codes
+        sums = block_sums(codes, posts, self.books.rule.phi, held, SNAPSHOT_STEPS)  # (B, blocks, held)
         part = self.columns["snapshots"].shape[0]
         padded = torch.nn.functional.pad(sums, (0, part * SNAPSHOT_STEPS - sums.shape[-1]))
         return padded.reshape(len(sums), -1, part)  # (B, blocks · SNAPSHOT_STEPS, part)

@@ -76,6 +76,7 @@ class Steps:
     lengths: Tensor  # (trajectories,) int64, each at least 1; they add up to N
     terminated: Tensor  # (trajectories,) bool: ended by the task itself
     truncated: Tensor  # (trajectories,) bool: cut off, by a time limit or by the end of the recording
+    foregone: Tensor | None = None  # (N, actions) float32: the rewards of all discrete actions at each step, if known
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -91,6 +92,7 @@ def checked_steps(
     *,
     where: str,
     action_spec: ActionSpec | None = None,
+    foregone: Values | None = None,
 ) -> Steps:
     """Refuse what is not a whole number of finite trajectories; convert the rest to the types of the store."""
     seen = _tensor("observations", observations, where)
@@ -134,14 +136,19 @@ def checked_steps(
         lengths=long,
         terminated=ends["terminated"].bool(),
         truncated=ends["truncated"].bool(),
+        foregone=None if foregone is None else _tensor("foregone", foregone, where).float(),
     )
-    for name in ("observations", "actions", "rewards"):
+    for name in ("observations", "actions", "rewards", "foregone"):
+        values = getattr(steps, name)
         try:
-            check_finite(name, getattr(steps, name))
+            if values is not None:
+                check_finite(name, values)
         except ValueError as error:
             raise DataError(f"{where}: {error}") from None
     if action_spec is not None:
         check_actions(steps.actions, action_spec, where)
+    if steps.foregone is not None:
+        _check_foregone(steps.foregone, steps.actions, action_spec, where)
     return steps
 
 
@@ -167,6 +174,16 @@ def check_actions(actions: Tensor, spec: ActionSpec, where: str) -> None:
         f"{where}: actions[{', '.join(map(str, place))}] is {actions[tuple(place)].item():g}, outside of the action "
         f"bounds [{bounds[0]:g}, {bounds[1]:g}]"
     )
+
+
+def _check_foregone(foregone: Tensor, actions: Tensor, spec: ActionSpec | None, where: str) -> None:
+    """Refuse foregone rewards (N, actions) that do not have one number per discrete action."""
+    if actions.ndim != 1:
+        raise DataError(f"{where}: foregone rewards are those of discrete actions, but actions are vectors")
+    size = foregone.shape[1] if spec is None and foregone.ndim == 2 else None if spec is None else spec.size
+    if size is None or tuple(foregone.shape) != (len(actions), size):
+        expected = "(steps, actions)" if spec is None else f"({len(actions)}, {spec.size})"
+        raise DataError(f"{where}: foregone must have shape {expected}, got {tuple(foregone.shape)}")
 
 
 def _check_lengths(lengths: Tensor, N: int, where: str) -> None:

@@ -18,7 +18,7 @@ from mental_accounts.environments.learners import Learner, Played
 from mental_accounts.errors import DataError
 from mental_accounts.spaces import action_spec_of
 
-DATA_VERSION = 3
+DATA_VERSION = 4
 """Raise it with every change of the environments or of their behaviour policies: it invalidates cached files."""
 EPISODE_SEEDS = 1_000_003
 """Episode i of data seed s is played with seed s · this + i."""
@@ -70,6 +70,7 @@ def make_hidden(name: str, env_id: str, size: int, seed: int = 0) -> Trajectorie
         np.concatenate([getattr(episode, key) for episode in episodes])
         for key in ("observations", "actions", "rewards")
     ]
+    foregone = [episode.foregone for episode in episodes if episode.foregone is not None]
     store = Trajectories.from_steps(
         *columns,
         lengths=[len(episode.rewards) for episode in episodes],
@@ -77,6 +78,7 @@ def make_hidden(name: str, env_id: str, size: int, seed: int = 0) -> Trajectorie
         truncated=[not episode.terminated for episode in episodes],
         action_spec=action_spec_of(env.action_space),
         info={"name": name, "source": "hidden", **facts},
+        foregone=np.concatenate(foregone) if foregone else None,
         where=name,
     )
     env.close()

@@ -43,6 +43,7 @@ class Trajectory:
     attractions: Tensor | None  # (T,) or (T, groups)
     terminated: bool
     truncated: bool
+    foregone: Tensor | None = None  # (T, actions): the rewards of all actions, where they are known
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -73,13 +74,17 @@ class Trajectories:
         action_spec: ActionSpec | None = None,
         info: Mapping[str, Any] | None = None,
         device: torch.device | str = "cpu",
+        foregone: int | None = None,
     ) -> None:
-        """An empty store with room for `capacity` steps; `action_dim` None means discrete actions."""
+        """An empty store with room for `capacity` steps; `action_dim` None means discrete actions.
+
+        With `foregone`, every step has the rewards of that many actions.
+        """
         if not 0.0 < gamma <= 1.0:
             raise DataError(f"gamma must be in (0, 1], got {gamma!r}")
         self.gamma, self.action_spec, self.info = gamma, action_spec, dict(info or {})
         self.annotation: Annotation | None = None
-        self.storage = StepStorage(_columns(obs_dim, action_dim), capacity, device)
+        self.storage = StepStorage(_columns(obs_dim, action_dim, foregone), capacity, device)
         self._evicted = 0  # steps dropped so far: trajectories remember where they begin, counted from the very first
         self._begins: list[int] = []
         self._lengths: list[int] = []
@@ -102,16 +107,19 @@ class Trajectories:
         capacity: int | None = None,
         device: torch.device | str = "cpu",
         info: Mapping[str, Any] | None = None,
+        foregone: Values | None = None,
         where: str = "data",
     ) -> "Trajectories":
         """Concatenated whole trajectories: (N, obs), (N, act) or (N,), (N,); one length and flags for each.
 
-        `where` names the data in errors. `capacity` is in steps; by default there is room for these only, and the store
-        grows when more are appended.
+        `foregone` (N, actions) are the rewards of all discrete actions at each step, if the environment told them
+        (`info["foregone"]`). `where` names the data in errors. `capacity` is in steps; by default there is room for
+        these only, and the store grows when more are appended.
         """
         steps = checked_steps(
-            observations, actions, rewards, lengths, terminated, truncated, where=where, action_spec=action_spec
-        )
+            observations, actions, rewards, lengths, terminated, truncated, where=where, action_spec=action_spec,
+            foregone=foregone,
+        )  # fmt: skip
         action_dim = steps.actions.shape[1] if steps.actions.ndim == 2 else None
         room = len(steps) if capacity is None else capacity
         store = cls(
@@ -122,6 +130,7 @@ class Trajectories:
             action_spec=action_spec,
             info=info,
             device=device,
+            foregone=None if steps.foregone is None else steps.foregone.shape[1],
         )
         store._extend(steps)
         return store
@@ -186,6 +195,11 @@ class Trajectories:
         return self.storage.rows("returns_to_go")
 
     @property
+    def foregone(self) -> Tensor | None:
+        """(N, actions) float32, the rewards of all actions at each step, a view; None if they are not known."""
+        return self.storage.rows("foregone") if "foregone" in self.storage.columns else None
+
+    @property
     def codes(self) -> Tensor | None:
         """(N,) or (N, groups) of a small integer type, a view; None before `annotate`."""
         return self.storage.rows("codes") if self.annotation is not None else None
@@ -229,13 +243,14 @@ class Trajectories:
         end = begin + self._lengths[i]
         names = ["observations", "actions", "rewards", "timesteps", "returns_to_go"]
         found = {name: self.storage.rows(name)[begin:end] for name in names}
-        codes, attractions = self.codes, self.attractions
+        codes, attractions, foregone = self.codes, self.attractions, self.foregone
         return Trajectory(
             **found,
             codes=None if codes is None else codes[begin:end],
             attractions=None if attractions is None else attractions[begin:end],
             terminated=self._terminated[i],
             truncated=self._truncated[i],
+            foregone=None if foregone is None else foregone[begin:end],
         )
 
     def best(self, n: int) -> Tensor:
@@ -260,6 +275,7 @@ class Trajectories:
         *,
         terminated: bool,
         truncated: bool = False,
+        foregone: Values | None = None,
     ) -> None:
         """Append one trajectory: (T, obs), (T, act) or (T,), (T,). It is annotated like the others.
 
@@ -275,10 +291,13 @@ class Trajectories:
             [truncated],
             where="appended trajectory",
             action_spec=self.action_spec,
+            foregone=foregone if self.foregone is not None else None,
         )
         expected = self.storage.schema()
-        for name in ("observations", "actions"):
+        for name in ("observations", "actions", *(["foregone"] if self.foregone is not None else [])):
             given = getattr(steps, name)
+            if given is None:
+                raise DataError("appended trajectory: foregone rewards are missing, which the store's other steps have")
             if tuple(given.shape[1:]) != expected[name].shape or given.dtype != expected[name].dtype:
                 raise DataError(
                     f"appended trajectory: {name} must be {expected[name].dtype} (T, *{expected[name].shape}) like the "
@@ -327,8 +346,16 @@ class Trajectories:
         """As `annotate`, with any books; with `balances`, windows have all balances before each of their steps."""
         if to_unit is None and self.action_spec is not None:
             to_unit = ActionScale(self.action_spec).to(self.device).to_unit
+        if books.foregone and self.foregone is None:
+            raise DataError(
+                'the accounts enter foregone payoffs, but the data have none: they need info["foregone"] of every step '
+                "(Trajectories.from_steps(..., foregone=...)); or set accounts.foregone to False"
+            )
         annotation = Annotation(books, to_unit, balances).to(self.device)
-        made = annotation.annotate(self.observations, self.actions, self.rewards, self.lengths) if self.steps else {}
+        made: dict[str, Tensor] = {}
+        if self.steps:
+            seen, taken, paid = self.observations, self.actions, self.rewards
+            made = annotation.annotate(seen, taken, paid, self.lengths, self.foregone)
         for name, column in annotation.columns.items():
             self.storage.add(name, column)
         self.annotation = annotation
@@ -363,6 +390,8 @@ class Trajectories:
         self._refuse_empty("save")
         tensors = {"observations": self.observations, "actions": self.actions, "rewards": self.rewards}
         tensors |= {"lengths": self.lengths, "terminated": self.terminated, "truncated": self.truncated}
+        if self.foregone is not None:
+            tensors["foregone"] = self.foregone
         spec = None if self.action_spec is None else asdict(self.action_spec)
         facts = {"gamma": self.gamma, "info": self.info, "action_spec": spec, "summary": self.statistics().summary()}
         write_tensors(Path(path), tensors, facts)
@@ -393,6 +422,7 @@ class Trajectories:
             gamma=saved if gamma is None else gamma,
             info=facts.get("info"),
             device=device,
+            foregone=tensors.get("foregone"),
             where=str(path),
         )
 
@@ -411,9 +441,13 @@ class Trajectories:
             "remaining": remaining,
             "returns_to_go": returns_to_go(rewards, remaining, self.gamma),
         }
+        if steps.foregone is not None:
+            rows["foregone"] = steps.foregone
         if self.annotation is not None:
-            observations, actions = steps.observations.to(self.device), steps.actions.to(self.device)
-            rows |= self.annotation.annotate(observations, actions, steps.rewards.to(self.device), lengths)
+            told = (steps.observations, steps.actions, steps.rewards)
+            observations, actions, paid = (values.to(self.device) for values in told)
+            foregone = None if steps.foregone is None else steps.foregone.to(self.device)
+            rows |= self.annotation.annotate(observations, actions, paid, lengths, foregone)
         before = self._evicted + self.storage.count
         self.storage.extend(rows, len(steps))
         self._begins += (begins + before).tolist()
@@ -443,9 +477,9 @@ class Trajectories:
 _SAVED = ("observations", "actions", "rewards", "lengths", "terminated", "truncated")
 
 
-def _columns(obs_dim: int, action_dim: int | None) -> dict[str, Column]:
+def _columns(obs_dim: int, action_dim: int | None, foregone: int | None) -> dict[str, Column]:
     """The columns of a step. `remaining` counts the steps to the trajectory's end, including the step itself."""
-    return {
+    columns = {
         "observations": Column((obs_dim,), torch.float32),
         "actions": Column((), torch.int64) if action_dim is None else Column((action_dim,), torch.float32),
         "rewards": Column((), torch.float32),
@@ -453,3 +487,4 @@ def _columns(obs_dim: int, action_dim: int | None) -> dict[str, Column]:
         "remaining": Column((), torch.int32),
         "returns_to_go": Column((), torch.float32),
     }
+    return columns if foregone is None else columns | {"foregone": Column((foregone,), torch.float32)}

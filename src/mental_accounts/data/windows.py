@@ -10,7 +10,7 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from mental_accounts.accounts import Entry
+from mental_accounts.accounts import Books, Entry
 from mental_accounts.config import AccountScope
 from mental_accounts.data.annotation import SNAPSHOT_STEPS, Annotation
 from mental_accounts.data.trajectories import Trajectories
@@ -99,7 +99,9 @@ class WindowSampler:
             if self.account_scope == "trajectory":
                 attractions = read("attractions")
             else:
-                attractions = annotation.books.trace(Entry(codes, weights), read("payoffs"), mask)
+                books = annotation.books
+                foregone = books.foregone_payoffs(read("foregone")) if books.foregone else None
+                attractions = books.trace(Entry(codes, weights), read("payoffs"), mask, foregone)
             if annotation.keeps_balances:
                 balances = self._balances(annotation, first, length, offset, mask)
         return Window(
@@ -117,12 +119,12 @@ class WindowSampler:
         )
 
     def _balances(self, annotation: Annotation, first: Tensor, length: Tensor, offset: Tensor, mask: Tensor) -> Tensor:
-        """All balances before each step of windows, (B, K, num_codes): a snapshot, and the steps since.
+        """What a ledger tells before each step of windows, (B, K, ledger_size): a snapshot, and the steps since.
 
         first, length (B,): where windows begin and how many steps they have; offset (B, K): steps counted from there.
         """
         columns, blank = self.store.storage.columns, self.store.storage.blank
-        books, M = annotation.books, annotation.books.num_codes
+        books, M = annotation.books, len(annotation.books.tables) * annotation.books.num_codes
         began = columns["timesteps"].index_select(0, first).long()  # (B,)
         if self.account_scope == "window":
             start, since = torch.zeros(len(first), M, device=first.device), torch.zeros_like(began)
@@ -134,13 +136,24 @@ class WindowSampler:
             since = began - block.clamp(min=0) * SNAPSHOT_STEPS  # (B,) steps between the snapshot and the window
             place = torch.arange(SNAPSHOT_STEPS, device=first.device)
             rows = torch.where((block >= 0).unsqueeze(-1), (first - since).unsqueeze(-1) + place, blank)
-            start = columns["snapshots"][rows].flatten(1)[:, :M]  # (B, num_codes)
+            start = columns["snapshots"][rows].flatten(1)[:, :M]  # (B, tables · num_codes)
             reach = 2 * SNAPSHOT_STEPS - 1 + self.context_length
         run = torch.arange(reach, device=first.device)
         there = run < (since + length).unsqueeze(-1)  # (B, reach)
         rows = torch.where(there, (first - since).unsqueeze(-1) + run, blank)
-        entry = Entry(columns["codes"][rows].long(), columns["weights"][rows] if "weights" in columns else None)
+        entry, share = self._arrivals(books, rows, there)
         asked = (since.unsqueeze(-1) + offset).clamp(min=0)  # (B, K)
         before = asked if self.account_scope == "window" else (began.unsqueeze(-1) + offset).clamp(min=0)
-        balances = books.balances_before(start, entry, columns["payoffs"][rows], asked, before)
-        return balances.masked_fill(~mask.unsqueeze(-1), 0.0)
+        foregone = books.foregone_payoffs(columns["foregone"][rows]) if books.foregone else None
+        told = books.told_before(start, entry, columns["payoffs"][rows], share, asked, before, foregone)
+        return told.masked_fill(~mask.unsqueeze(-1), 0.0)
+
+    def _arrivals(self, books: Books, rows: Tensor, there: Tensor) -> tuple[Entry, Tensor]:
+        """What the rewards at these rows belong to, as `Books.arrivals`; accounts of trajectories have it stored."""
+        columns = self.store.storage.columns
+        late = "posted_" if books.reward_delay and self.account_scope == "trajectory" else ""
+        codes = columns[f"{late}codes"][rows].long()
+        entry = Entry(codes, columns[f"{late}weights"][rows] if "weights" in columns else None)
+        if late:
+            return entry, columns["share"][rows].masked_fill(~there, 0.0)
+        return books.arrivals(entry, there)

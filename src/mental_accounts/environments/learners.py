@@ -28,12 +28,19 @@ class Played:
     rewards: Array  # (T,)
     contexts: Array  # (T,): the hidden context when the action was chosen: paying cell, best arm, broken part
     terminated: bool = False
+    foregone: Array | None = None  # (T, actions): the rewards of all actions, where the environment tells them
 
     @classmethod
-    def of(cls, steps: Sequence[tuple[Array, Array, float, int]], terminated: bool = False) -> "Played":
-        """An episode from its steps: observation, action, reward, context."""
+    def of(
+        cls,
+        steps: Sequence[tuple[Array, Array, float, int]],
+        terminated: bool = False,
+        foregone: Sequence[Array] = (),
+    ) -> "Played":
+        """An episode from its steps: observation, action, reward, context; and the rewards of all actions, if known."""
         columns = [np.array(column) for column in zip(*steps, strict=True)]
-        return cls(columns[0], columns[1], columns[2].astype(np.float32), columns[3], terminated)
+        told = np.array(foregone, dtype=np.float32) if len(foregone) else None
+        return cls(columns[0], columns[1], columns[2].astype(np.float32), columns[3], terminated, told)
 
 
 @dataclass(frozen=True)
@@ -92,6 +99,7 @@ def _play(env: gymnasium.Env[Any, Any], seed: int, choose: Choice, forgetting: f
     attractions = np.zeros(env.action_space.n if kinds is None else len(kinds))  # type: ignore[attr-defined]
     observation, info = env.reset(seed=seed)
     steps: list[tuple[Array, Array, float, int]] = []
+    foregone: list[Array] = []
     done = False
     while not done:
         context = _context(info)
@@ -102,8 +110,9 @@ def _play(env: gymnasium.Env[Any, Any], seed: int, choose: Choice, forgetting: f
         attractions *= 1 - forgetting
         attractions[kind] += float(reward)
         steps.append((observation, taken, float(reward), context))
+        foregone += [info["foregone"]] if "foregone" in info else []
         observation, done = next_observation, terminated or truncated
-    return Played.of(steps)
+    return Played.of(steps, foregone=foregone)
 
 
 def _context(info: dict[str, Any]) -> int:

@@ -2,17 +2,18 @@
 
     action, *new_state = step(observation, reward, ended, target_return, *state)
 
+Where a policy enters foregone payoffs, `foregone`, the rewards of all actions, comes after `target_return`.
 `reward` and `ended` are the result of the previous action. At the first step of an episode `ended` is True: accounts,
 window and return-to-go are then reset, whatever the state holds. So the first state may be all zeros.
 """
 
 import copy
 
+import torch
 from torch import Tensor, nn
 
 from mental_accounts.policy import Context, DecisionTransformer
 
-INPUTS = ("observation", "reward", "ended", "target_return")
 LEDGER = "ledger_"
 """Prefix of the names of a ledger's tensors."""
 
@@ -33,21 +34,36 @@ class ActingStep(nn.Module):
         if config.reads_rewards:
             names += ["previous_rewards", "reward_now"]
         if config.has_accounts:
-            names += ["payoffs", "codes", "account_mask"] if accounts.account_scope == "window" else ["attractions"]
-            names += ["codes"] if accounts.read == "now" and "codes" not in names else []
+            of_windows = accounts.account_scope == "window"
+            names += ["payoffs", "codes", "account_mask"] if of_windows else ["attractions"]
+            names += ["codes"] if (accounts.read == "now" or accounts.reward_delay) and not of_windows else []
+            names += ["account_mask"] if accounts.reward_delay and not of_windows else []
             names += ["weights"] if accounts.soft_codes > 1 else []
+            names += ["foregone_payoffs"] if accounts.foregone and of_windows else []
             names += ["balances"] if config.reads_ledger and accounts.account_scope == "trajectory" else []
         state = {name: getattr(self._template, name).clone() for name in names}
         if self._template.ledger is not None and "attractions" in names:
             state |= {f"{LEDGER}{name}": held.clone() for name, held in self._template.ledger.named_buffers()}
         return state
 
+    @property
+    def inputs(self) -> dict[str, Tensor]:
+        """What comes before the state, by name, as at the first step of an episode."""
+        n, config = self._template.num_envs, self.policy.config
+        found = {"observation": torch.zeros(n, config.state_dim), "reward": torch.zeros(n)}
+        found |= {"ended": torch.ones(n, dtype=torch.bool), "target_return": torch.zeros(n)}
+        return found | ({"foregone": torch.zeros(n, config.action.size)} if config.enters_foregone else {})
+
     def forward(
-        self, observation: Tensor, reward: Tensor, ended: Tensor, target_return: Tensor, *state: Tensor
+        self, observation: Tensor, reward: Tensor, ended: Tensor, target_return: Tensor, *rest: Tensor
     ) -> tuple[Tensor, ...]:
-        """(n, state_dim), (n,), (n,) bool, (n,) and the state -> actions (n, dim) or (n,), and the new state."""
+        """(n, state_dim), (n,), (n,) bool, (n,) and the state -> actions (n, dim) or (n,), and the new state.
+
+        Foregone rewards (n, actions) come before the state, where the policy enters them.
+        """
+        foregone, state = (rest[0], rest[1:]) if self.policy.config.enters_foregone else (None, rest)
         context = self._context(target_return, dict(zip(self.state_names, state, strict=True)))
-        context.record(reward, ended)
+        context.record(reward, ended, foregone=foregone)
         action = self.policy.choose(observation, context)
         return (action, *(self._part(context, name) for name in self.state_names))
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from mental_accounts.checks import check_count
 from mental_accounts.errors import UsageError
-from mental_accounts.export.acting_step import INPUTS, ActingStep
+from mental_accounts.export.acting_step import ActingStep
 from mental_accounts.extras import check_library
 from mental_accounts.files import whole_file, write_atomically
 from mental_accounts.policy import DecisionTransformer
@@ -99,26 +99,26 @@ def largest_difference(policy: DecisionTransformer, num_envs: int, program: Prog
     target = np.full(num_envs, 1.0 / policy.config.return_scale, np.float32)
     context = policy.context(num_envs, target)
     reward, ended = np.zeros(num_envs, np.float32), np.ones(num_envs, bool)
+    foregone = [value.numpy() for name, value in step.inputs.items() if name == "foregone"]
     spec, worst = policy.config.action, 0.0
     unit = 1.0 if spec.is_discrete else np.maximum((np.array(spec.high) - np.array(spec.low)) / 2, 1.0)
     for _ in range(CHECKED_STEPS):
         observation = (mean + std * rng.standard_normal((num_envs, len(mean)))).astype(np.float32)
         expected = policy.act(observation, context)
-        action, *state = program([observation, reward, ended, target, *state])
+        action, *state = program([observation, reward, ended, target, *foregone, *state])
         difference = float((np.abs(action.astype(np.float64) - expected.astype(np.float64)) / unit).max())
         worst = difference if np.isnan(difference) else max(worst, difference)
         reward = rng.standard_normal(num_envs).astype(np.float32)
         ended = rng.random(num_envs) < 1 / 50
-        context.record(reward, ended)
+        foregone = [rng.standard_normal(value.shape).astype(np.float32) for value in foregone]
+        context.record(reward, ended, foregone=foregone[0] if foregone else None)
     return worst
 
 
 def _write(step: ActingStep, path: Path, format: ExportFormat) -> None:
-    n, config = step._template.num_envs, step.policy.config
-    example = (torch.zeros(n, config.state_dim), torch.zeros(n), torch.ones(n, dtype=torch.bool), torch.zeros(n))
-    state = step.first_state()
+    inputs, state = step.inputs, step.first_state()
     with torch.no_grad(), _quiet():
-        program = torch.export.export(step, (*example, *state.values()), strict=False)
+        program = torch.export.export(step, (*inputs.values(), *state.values()), strict=False)
     if format == "torch-export":
         with path.open("wb") as file:
             torch.export.save(program, file)
@@ -127,7 +127,7 @@ def _write(step: ActingStep, path: Path, format: ExportFormat) -> None:
         program = program.run_decompositions({torch.ops.aten.cummax.default: _cummax})
         made = torch.onnx.export(
             program,
-            input_names=[*INPUTS, *state],
+            input_names=[*inputs, *state],
             output_names=["action", *(f"next_{name}" for name in state)],
             dynamo=True,
             verbose=False,
@@ -151,7 +151,7 @@ def _read(path: Path, format: ExportFormat, step: ActingStep) -> Program:
     import onnxruntime  # type: ignore[import-untyped,unused-ignore]
 
     session = onnxruntime.InferenceSession(path.read_bytes(), providers=["CPUExecutionProvider"])
-    names = [*INPUTS, *step.state_names]
+    names = [*step.inputs, *step.state_names]
 
     def run_session(inputs: list[np.ndarray]) -> list[np.ndarray]:
         found: list[np.ndarray] = session.run(None, dict(zip(names, inputs, strict=True)))
@@ -163,8 +163,6 @@ def _read(path: Path, format: ExportFormat, step: ActingStep) -> Program:
 def _describe(step: ActingStep, format: ExportFormat, file: str, num_envs: int) -> dict[str, Any]:
     """Everything needed to run the program without this package or Python."""
     config, state = step.policy.config, step.first_state()
-    shapes = {"observation": [num_envs, config.state_dim], "reward": [num_envs], "ended": [num_envs]}
-    dtypes = {"ended": "bool"}
     action = step._template.actions[:, 0]
     return {
         "format": FORMAT,
@@ -172,8 +170,8 @@ def _describe(step: ActingStep, format: ExportFormat, file: str, num_envs: int) 
         "file": file,
         "num_envs": num_envs,
         "inputs": [
-            {"name": name, "dtype": dtypes.get(name, "float32"), "shape": shapes.get(name, [num_envs])}
-            for name in INPUTS
+            {"name": name, "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
+            for name, value in step.inputs.items()
         ],
         "state": [
             {
@@ -193,7 +191,7 @@ def _describe(step: ActingStep, format: ExportFormat, file: str, num_envs: int) 
             "low": list(config.action.low),
             "high": list(config.action.high),
         },
-        "use": "action, *state = program(observation, reward, ended, target_return, *state). reward and ended are "
+        "use": f"action, *state = program({', '.join(step.inputs)}, *state). reward and ended are "
         "the result of the previous action; ended is true at the first step of every episode. The outputs are in the "
         "order of the state.",
         "how_to_run_onnx": HOW_TO_RUN.splitlines(),

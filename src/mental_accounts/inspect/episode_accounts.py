@@ -52,8 +52,7 @@ def entry_of(policy: DecisionTransformer, books: Books, episode: Episode) -> tup
 
 def posted_codes(policy: DecisionTransformer, books: Books, episode: Episode) -> Tensor:
     """The codes of T steps, (T, groups) int64."""
-    entry, _, payoffs = entry_of(policy, books, episode)
-    return books.posts(entry, payoffs)[0]
+    return books.grouped(entry_of(policy, books, episode)[0].codes)
 
 
 def keep_codes(scale: ActionScale, books: Books, posted: Sequence[Array]) -> Codes:
@@ -71,7 +70,7 @@ def keep_codes(scale: ActionScale, books: Books, posted: Sequence[Array]) -> Cod
 def accounts_of(policy: DecisionTransformer, books: Books, episode: Episode, balances: Array) -> EpisodeAccounts:
     """The accounts of an episode, given its balances (T, C)."""
     entry, actions, payoffs = entry_of(policy, books, episode)
-    codes = books.posts(entry, payoffs)[0]
+    codes = books.grouped(entry.codes)
     error = books.routing_error(actions, entry).float()
     return EpisodeAccounts(codes.cpu().numpy(), payoffs.cpu().numpy(), balances, error.cpu().numpy())
 

@@ -205,7 +205,8 @@ def acting_windows(
         context.observe(episode.observations[t : t + 1])
         shown = context.window().tensors()
         windows.append({name: value.clone() for name, value in shown.items()})
-        context.record(episode.rewards[t : t + 1], np.zeros(1, bool), actions[t : t + 1])
+        foregone = None if episode.foregone is None else episode.foregone[t : t + 1]
+        context.record(episode.rewards[t : t + 1], np.zeros(1, bool), actions[t : t + 1], foregone)
         if kept is not None:
             balances.append(context.balances_now()[:, kept].clone())
     stacked = Window(**{name: torch.cat([window[name] for window in windows]) for name in windows[0]})

@@ -17,13 +17,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mental_accounts.errors import UsageError
+from mental_accounts.channels import UNTRIED
 from mental_accounts.number_checks import check_count, check_number
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
-CHANNELS = ("balance", "count", "mean")
 FORGOTTEN = 1e-60
 """An account whose decayed count is below this is untried again. (It would slow arithmetic down on its way to 0.)"""
 SWEEP_EVERY = 256
@@ -64,16 +63,6 @@ class RuleNumbers:
         if channel == "balance" and self.rho is not None:
             most *= max(1.0, self.rho / self.phi)
         return -most, most
-
-
-def check_channels(channels: Sequence[str]) -> tuple[str, ...]:
-    """Refuse channels that are unknown, given twice, or none."""
-    if isinstance(channels, str) or not isinstance(channels, Sequence) or not channels:
-        raise UsageError(f"channels must be one or more of {CHANNELS}, such as channels=('balance',), got {channels!r}")
-    unknown = [channel for channel in channels if channel not in CHANNELS]
-    if unknown or len(set(channels)) < len(channels):
-        raise UsageError(f"channels must be of {CHANNELS}, each at most once, got {tuple(channels)}")
-    return tuple(channels)
 
 
 class NumpyLedger:
@@ -159,7 +148,7 @@ class NumpyLedger:
         if channel == "balance":
             values = self._table[0, actor] * (self._averaging if self.rule.rho is None else self._scale()[actor])
         else:
-            values = self._table[0, actor] / np.maximum(self._table[1, actor], FORGOTTEN)  # S is 0 where C is
+            values = self._table[0, actor] / np.maximum(self._table[1, actor], UNTRIED)  # S is 0 where C is
         if payoff_bound < math.inf:
             low, high = self.rule.bound(channel, payoff_bound)
             np.maximum(values, low, out=values)

@@ -9,11 +9,12 @@ import numpy as np
 from gymnasium import Space
 from numpy.typing import NDArray
 
+from mental_accounts.channels import check_channels
 from mental_accounts.errors import UsageError
 from mental_accounts.integrations.action_numbers import codebook_for, numbers_of
 from mental_accounts.integrations.ledger_layout import LedgerLayout
 from mental_accounts.integrations.numpy_codebooks import Codes, DiscreteCodes, GridCodes, NumpyCodebook
-from mental_accounts.integrations.numpy_ledger import NumpyLedger, RuleNumbers, check_channels
+from mental_accounts.integrations.numpy_ledger import NumpyLedger, RuleNumbers
 from mental_accounts.integrations.running_rewards import RunningRewards, payoffs_of
 
 if TYPE_CHECKING:

@@ -20,6 +20,7 @@ class Episode:
     rewards: Array  # (T,)
     terminated: bool
     truncated: bool
+    foregone: Array | None = None  # (T, actions): the rewards of all discrete actions, where they are known
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -32,6 +33,7 @@ class Episode:
 
 def as_trajectories(episodes: list[Episode], gamma: float = 1.0) -> Trajectories:
     """Episodes as a store."""
+    foregone = [episode.foregone for episode in episodes if episode.foregone is not None]
     return Trajectories.from_steps(
         np.concatenate([episode.observations for episode in episodes]),
         np.concatenate([episode.actions for episode in episodes]),
@@ -40,6 +42,7 @@ def as_trajectories(episodes: list[Episode], gamma: float = 1.0) -> Trajectories
         terminated=[episode.terminated for episode in episodes],
         truncated=[episode.truncated for episode in episodes],
         gamma=gamma,
+        foregone=np.concatenate(foregone) if foregone else None,
         where="episodes",
     )
 
@@ -53,6 +56,7 @@ def as_episodes(store: Trajectories) -> list[Episode]:
             trajectory.rewards.cpu().numpy(),
             trajectory.terminated,
             trajectory.truncated,
+            None if trajectory.foregone is None else trajectory.foregone.cpu().numpy(),
         )
         for trajectory in store
     ]

@@ -106,7 +106,8 @@ def play_subject(
         def warn(text: str) -> None:
             shown(Message("warning", text))
 
-        with closing(Environments(subject.make_env, episodes, None, warn, pace)) as environments:
+        foregone = subject.policy.config.enters_foregone
+        with closing(Environments(subject.make_env, episodes, None, warn, pace, foregone=foregone)) as environments:
             actor = Actor(subject.policy, episodes, sample=sample, say=warn)
             shown(StageBegan("playing", longest_episode(next(iter(environments.envs.values())))))
             return play(

@@ -12,7 +12,7 @@ from mental_accounts.accounts.bias import TOKENS_PER_STEP
 from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig, TrainConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.machine import available_memory, in_words
-from mental_accounts.policy.size import account_bytes, count_codes, count_parameters
+from mental_accounts.policy.size import account_bytes, count_codes, count_parameters, count_told
 
 PARAMETER_BYTES = 16
 """A weight, its gradient and the optimiser's two moments."""
@@ -101,7 +101,7 @@ def _batch_bytes(B: int, policy: PolicyConfig, device: torch.device) -> int:
     """The windows of a batch and what an update keeps of them for its gradients."""
     K, h, inner = policy.context_length, policy.hidden, policy.inner or 4 * policy.hidden
     width = 2 if device.type == "cuda" else 4
-    step = policy.state_dim + _action_width(policy) + 6 + count_codes(policy) * policy.reads_ledger
+    step = policy.state_dim + _action_width(policy) + 6 + count_told(policy)
     windows = 4 * B * K * (step + policy.action.size)
     if not policy.is_sequence_model:
         return windows + B * K * (2 * inner + h) * width

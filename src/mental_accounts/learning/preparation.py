@@ -182,7 +182,8 @@ def _check_fit(data: Trajectories, state_dim: int, action: ActionSpec, task: str
 def _random_data(config: TrainConfig, env: EnvironmentSource, start: Path | None) -> Trajectories:
     if start is not None and start.exists():
         return Trajectories.load(start, gamma=config.model.gamma)
-    envs = Environments(env, config.random_episodes)
+    foregone = config.method == "ewa-vq-odt" and config.model.accounts.foregone
+    envs = Environments(env, config.random_episodes, foregone=foregone)
     data = as_trajectories(play_randomly(envs, derive(config.seed, "random")), gamma=config.model.gamma)
     envs.close()
     if start is not None:
@@ -219,4 +220,5 @@ def _discounted(data: Trajectories, gamma: float) -> Trajectories:
         truncated=data.truncated,
         gamma=gamma,
         info=data.info,
+        foregone=data.foregone,
     )

@@ -33,6 +33,7 @@ class Replay:
                 episode.rewards,
                 terminated=episode.terminated,
                 truncated=episode.truncated,
+                foregone=episode.foregone,
             )
             if len(self.store) > self.size:
                 self.store.evict(len(self.store) - self.size)

@@ -41,7 +41,7 @@ def play(
         environments.step(actions, ~log.over, log.t)
         log.after_step()
         actions[:] = board.actions
-        actor.record(board.rewards, log.over, actions)
+        actor.record(board.rewards, log.over, actions, board.foregone)
     return log.episodes(actions.dtype)
 
 
@@ -72,22 +72,23 @@ class _Log:
         self.over = np.zeros_like(board.active)
         self._lengths = np.zeros(len(self.over), dtype=np.int64)
         self._terminated, self._truncated = np.zeros_like(self.over), np.zeros_like(self.over)
-        self._observations, self._actions, self._rewards = (
-            np.empty((FIRST_ROOM, *values.shape), values.dtype)
-            for values in (board.observations, board.actions, board.rewards)
-        )
+        told = {"observations": board.observations, "actions": board.actions, "rewards": board.rewards}
+        if board.foregone is not None:
+            told["foregone"] = board.foregone
+        self._columns = {name: np.empty((FIRST_ROOM, *value.shape), value.dtype) for name, value in told.items()}
 
     def before_step(self) -> None:
-        if self.t == len(self._rewards):
-            self._observations, self._actions, self._rewards = (
-                np.concatenate([values, np.empty_like(values)])
-                for values in (self._observations, self._actions, self._rewards)
-            )
-        self._observations[self.t] = self._board.observations
+        if self.t == len(self._columns["rewards"]):
+            self._columns = {
+                name: np.concatenate([values, np.empty_like(values)]) for name, values in self._columns.items()
+            }
+        self._columns["observations"][self.t] = self._board.observations
 
     def after_step(self) -> None:
         board = self._board
-        self._actions[self.t], self._rewards[self.t] = board.actions, board.rewards
+        for name, values in self._columns.items():
+            if name != "observations":
+                values[self.t] = getattr(board, name)
         self.t += 1
         self._lengths += board.active
         self._terminated |= board.terminated
@@ -95,13 +96,15 @@ class _Log:
         np.logical_or(self._terminated, self._truncated, out=self.over)
 
     def episodes(self, action_type: Any) -> list[Episode]:
+        columns = self._columns
         return [
             Episode(
-                self._observations[:T, i].copy(),
-                self._actions[:T, i].astype(action_type),
-                self._rewards[:T, i].copy(),
+                columns["observations"][:T, i].copy(),
+                columns["actions"][:T, i].astype(action_type),
+                columns["rewards"][:T, i].copy(),
                 bool(self._terminated[i]),
                 bool(self._truncated[i] and not self._terminated[i]),
+                columns["foregone"][:T, i].copy() if "foregone" in columns else None,
             )
             for i, T in enumerate(self._lengths.tolist())
         ]

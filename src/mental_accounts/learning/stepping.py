@@ -42,9 +42,13 @@ def _place(error: BaseException) -> str:
     return f"{frame.filename}, line {frame.lineno}"
 
 
-def layout_of(n: int, env: Environment) -> np.dtype[Any]:
-    """The shared memory of n environments like this one, as one record; wide enough to hold any action exactly."""
+def layout_of(n: int, env: Environment, *, foregone: bool = False) -> np.dtype[Any]:
+    """The shared memory of n environments like this one, as one record; wide enough to hold any action exactly.
+
+    With `foregone`, it has room for the rewards of all (discrete) actions.
+    """
     action = env.action_space
+    told = [("foregone", np.float32, (n, int(action.n)))] if foregone else []  # type: ignore[attr-defined]
     is_box = isinstance(action, gymnasium.spaces.Box)
     return np.dtype(
         [
@@ -56,6 +60,7 @@ def layout_of(n: int, env: Environment) -> np.dtype[Any]:
             ("active", np.bool_, (n,)),
             ("terminated", np.bool_, (n,)),
             ("truncated", np.bool_, (n,)),
+            *told,
         ],
         align=True,
     )
@@ -74,6 +79,9 @@ class Board:
         self.rewards: Array = record["rewards"]  # (n,)
         self.terminated: Array = record["terminated"]  # (n,)
         self.truncated: Array = record["truncated"]  # (n,)
+        self.foregone: Array | None = None  # (n, actions): the rewards of all actions, where they are wanted
+        if "foregone" in (layout.names or ()):
+            self.foregone = record["foregone"]
 
 
 def reset_all(envs: Mapping[int, Environment], board: Board) -> None:
@@ -92,7 +100,8 @@ def reset_all(envs: Mapping[int, Environment], board: Board) -> None:
 def step_all(envs: Mapping[int, Environment], board: Board) -> None:
     """One step of each of these environments that is active.
 
-    An environment that may replace the agent's action reports the action taken in `info["action_taken"]`.
+    An environment that may replace the agent's action reports the action taken in `info["action_taken"]`; where the
+    rewards of all actions are wanted, it reports them in `info["foregone"]`.
     """
     for i, env in envs.items():
         if not board.active[i]:
@@ -118,6 +127,8 @@ def step_all(envs: Mapping[int, Environment], board: Board) -> None:
                 f"±{LARGEST_REWARD:g}, or their sums are too large for float32: scale them down", i
             )  # fmt: skip
         _write_observation(observation, board, i, f"in step {board.t[0]}")
+        if board.foregone is not None:
+            _write_foregone(info.get("foregone"), board.foregone, i, f"in step {board.t[0]}")
         board.rewards[i], board.terminated[i], board.truncated[i] = value, bool(terminated), bool(truncated)
 
 
@@ -134,6 +145,19 @@ def _write_observation(observation: Any, board: Board, i: int, when: str) -> Non
     if not np.isfinite(values).all():
         raise BrokenEnvironmentError(f"environment {i} {when} gave an observation that is not finite: {values}", i)
     board.observations[i] = values
+
+
+def _write_foregone(told: Any, foregone: Array, i: int, when: str) -> None:
+    try:
+        values = np.asarray(told, dtype=np.float32)
+    except (TypeError, ValueError):
+        values = np.full(0, np.nan, np.float32)
+    if values.shape != foregone.shape[1:] or not np.isfinite(values).all():
+        raise BrokenEnvironmentError(
+            f'environment {i} {when} must report the rewards of all {foregone.shape[1]} actions in info["foregone"], '
+            f"since accounts.foregone is set; got {told!r}", i
+        )  # fmt: skip
+    foregone[i] = values
 
 
 def listen(connection: Connection, patience: float) -> bytes:

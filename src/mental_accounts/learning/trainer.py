@@ -203,7 +203,10 @@ class Trainer:
     def _players(self, n: int, *, sample: bool) -> tuple[Actor, Environments]:
         """The policy in n environments, made once for all rollouts."""
         config = self.config
-        made = Environments(self.prepared.env, n, config.env_workers, self._warn, PACES[self.device.type])
+        made = Environments(
+            self.prepared.env, n, config.env_workers, self._warn, PACES[self.device.type],
+            foregone=self.policy.config.enters_foregone,
+        )  # fmt: skip
         self._open.enter_context(contextlib.closing(made))
         return Actor(self.policy, n, sample=sample, precision=config.precision, say=self._warn), made
 

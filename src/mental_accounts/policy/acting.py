@@ -54,12 +54,21 @@ class Actor:
             return self._captured.act(observations)
         return self.act_eagerly(observations)
 
-    def record(self, rewards: np.ndarray, ended: np.ndarray, actions: np.ndarray | None = None) -> None:
-        """The environments' results: (n,), (n,), and the actions actually taken, (n, dim) or (n,), if different."""
+    def record(
+        self,
+        rewards: np.ndarray,
+        ended: np.ndarray,
+        actions: np.ndarray | None = None,
+        foregone: np.ndarray | None = None,
+    ) -> None:
+        """The environments' results: (n,), (n,), and the actions actually taken, (n, dim) or (n,), if different.
+
+        foregone (n, actions): the rewards of all actions, where the accounts enter them.
+        """
         if self._captured is not None:
-            self._captured.record(rewards, ended, actions)
+            self._captured.record(rewards, ended, actions, foregone)
         else:
-            self.context.record(rewards, ended, actions)
+            self.context.record(rewards, ended, actions, foregone)
 
     def act_eagerly(self, observations: Tensor | np.ndarray) -> np.ndarray:
         """As `act`, kernel by kernel."""
@@ -76,6 +85,9 @@ class _CapturedStep:
         self.rewards = torch.zeros(n, pin_memory=True)
         self.ended = torch.zeros(n, dtype=torch.bool, pin_memory=True)
         self.chosen = torch.zeros_like(actor.context.actions[:, -1], device="cpu", pin_memory=True)
+        books, self.foregone = actor.context.books, None
+        if books is not None and books.foregone:
+            self.foregone = torch.zeros(n, books.num_codes, pin_memory=True)
         self.device = device
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
@@ -97,11 +109,17 @@ class _CapturedStep:
         torch.cuda.current_stream(self.device).synchronize()
         return self.chosen.numpy().copy()
 
-    def record(self, rewards: np.ndarray, ended: np.ndarray, actions: np.ndarray | None) -> None:
+    def record(
+        self, rewards: np.ndarray, ended: np.ndarray, actions: np.ndarray | None, foregone: np.ndarray | None
+    ) -> None:
         if actions is not None:
             self.chosen.copy_(torch.from_numpy(actions))
         self.rewards.copy_(torch.from_numpy(rewards))  # safe: the last replay has read them, `act` waited for it
         self.ended.copy_(torch.from_numpy(ended))
+        if self.foregone is not None:
+            if foregone is None:
+                raise ValueError("foregone must have the reward of every action: the accounts enter them")
+            self.foregone.copy_(torch.from_numpy(foregone))
         self.record_graph.replay()
 
     def _act(self, actor: Actor) -> None:
@@ -118,4 +136,5 @@ class _CapturedStep:
         rewards, ended, taken = (
             value.to(self.device, non_blocking=True) for value in (self.rewards, self.ended, self.chosen)
         )
-        actor.context.record(rewards, ended, taken)
+        foregone = None if self.foregone is None else self.foregone.to(self.device, non_blocking=True)
+        actor.context.record(rewards, ended, taken, foregone)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mental_accounts.accounts import Entry
+from mental_accounts.accounts import Books, Entry, Ledger
 from mental_accounts.checks import check_finite, looking_is_free
 from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.policy_accounts import PolicyAccounts
@@ -54,14 +54,16 @@ class Context:
         self.timestep_now = torch.zeros(n, device=device, dtype=torch.int64)
         self.ledger = None if self.books is None else self.books.ledger(n, device)
         if self.books is not None:
-            L = config.account_window if config.accounts.account_scope == "window" else K
+            L = config.account_window if self._accounts_are_of_windows else max(K, self.books.reward_delay + 1)
             shape = (n, L, *self.books.code_shape)
             self.codes = torch.zeros(shape, device=device, dtype=torch.int64)
             self.attractions = torch.zeros(shape, device=device)
             self.payoffs = torch.zeros(n, L, device=device)
             self.account_mask = torch.zeros(n, L, device=device, dtype=torch.bool)  # True at real steps
             self.weights = torch.zeros(shape, device=device) if self.books.is_soft else None
-            self.balances = torch.zeros(n, K, self.books.num_codes, device=device) if config.reads_ledger else None
+            self.balances = torch.zeros(n, K, self.books.ledger_size, device=device) if config.reads_ledger else None
+            holds_foregone = self.books.foregone and self._accounts_are_of_windows
+            self.foregone_payoffs = torch.zeros(n, L, self.books.num_codes, device=device) if holds_foregone else None
         self._awaiting = False
 
     def restart(self, target_return: float | Sequence[float] | np.ndarray) -> None:
@@ -102,7 +104,7 @@ class Context:
         if self.books is not None:
             self.account_mask[:, -1] = True
             if self.balances is not None and self.ledger is not None:
-                self.balances[:, -1] = self.ledger.attractions
+                self.balances[:, -1] = self.books.told_by(self.ledger)
         self._awaiting = True
 
     def window(self) -> Window:
@@ -120,9 +122,9 @@ class Context:
         attractions, balances = self.attractions, self.balances
         if self._accounts_are_of_windows:
             entry = Entry(self.codes, self.weights)
-            attractions = self.books.trace(entry, self.payoffs, self.account_mask)
+            attractions = self.books.trace(entry, self.payoffs, self.account_mask, self.foregone_payoffs)
             if balances is not None:
-                balances = self.books.balances_of_windows(entry, self.payoffs, self.account_mask)
+                balances = self.books.told_in_windows(entry, self.payoffs, self.account_mask, self.foregone_payoffs)
         K = self.config.acting_context  # accounts may reach further back than the context
         return replace(
             plain,
@@ -141,7 +143,8 @@ class Context:
         if self.codes.shape[1] == 1:  # the next window holds only the next step
             return torch.zeros_like(self.ledger.attractions)
         entry = Entry(self.codes[:, 1:], None if self.weights is None else self.weights[:, 1:])
-        return self.books.balances_after_windows(entry, self.payoffs[:, 1:], self.account_mask[:, 1:])
+        foregone = None if self.foregone_payoffs is None else self.foregone_payoffs[:, 1:]
+        return self.books.balances_after_windows(entry, self.payoffs[:, 1:], self.account_mask[:, 1:], foregone)
 
     def choose(self, actions: Tensor) -> Tensor:
         """Record the chosen actions (in policy units) and return them in the environment's units."""
@@ -150,11 +153,16 @@ class Context:
         return in_units
 
     def record(
-        self, rewards: Tensor | np.ndarray, ended: Tensor | np.ndarray, actions: Tensor | np.ndarray | None = None
+        self,
+        rewards: Tensor | np.ndarray,
+        ended: Tensor | np.ndarray,
+        actions: Tensor | np.ndarray | None = None,
+        foregone: Tensor | np.ndarray | None = None,
     ) -> None:
         """End a step: post the rewards, lower the returns-to-go, and reset where an episode `ended`.
 
-        `actions` are those actually taken, for environments that may replace the agent's actions.
+        `actions` are those actually taken, for environments that may replace the agent's actions. `foregone`
+        (num_envs, num_codes) are the rewards of all actions at this step, where the accounts enter them.
         """
         if not self._awaiting:
             raise RuntimeError("nothing to record: call policy.act(observations, context) first")
@@ -179,13 +187,46 @@ class Context:
             self.codes[:, -1], self.payoffs[:, -1] = entry.codes, payoffs
             if self.weights is not None and entry.weights is not None:
                 self.weights[:, -1] = entry.weights
-            self.attractions[:, -1] = self.books.post(self.ledger, entry, payoffs)
+            self._post(self.ledger, self.books, entry, payoffs, foregone)
             self.ledger.reset(done)
             self.account_mask.logical_and_(~done.unsqueeze(-1))
         self.return_now.copy_(torch.where(done, self.target, self.return_now))
         self.timestep_now.masked_fill_(done, 0)
         self.mask.logical_and_(~done.unsqueeze(-1))
         self._awaiting = False
+
+    def _post(
+        self,
+        ledger: Ledger,
+        books: Books,
+        entry: Entry,
+        payoffs: Tensor,
+        foregone: Tensor | np.ndarray | None,
+    ) -> None:
+        """Enter a step, or the one that its reward belongs to, and keep the attractions of its own codes."""
+        if books.foregone:
+            paid = books.foregone_payoffs(self._checked_foregone(foregone))
+            if self.foregone_payoffs is not None:
+                self.foregone_payoffs[:, -1] = paid
+            self.attractions[:, -1] = books.post(ledger, entry, payoffs, foregone=paid)
+        elif not books.reward_delay:
+            self.attractions[:, -1] = books.post(ledger, entry, payoffs)
+        elif not self._accounts_are_of_windows:  # those of windows are traced anew each time
+            place = -1 - books.reward_delay
+            late = Entry(self.codes[:, place], None if self.weights is None else self.weights[:, place])
+            age = torch.where(self.account_mask[:, place], books.reward_delay, -1)
+            books.post(ledger, late, payoffs, age=age)
+            self.attractions[:, -1] = ledger.read(entry.codes)
+
+    def _checked_foregone(self, foregone: Tensor | np.ndarray | None) -> Tensor:
+        shape = (self.num_envs, self.config.action.size)
+        values = None if foregone is None else torch.as_tensor(foregone).float()
+        if values is None or tuple(values.shape) != shape:
+            got = None if values is None else tuple(values.shape)
+            raise ValueError(f"foregone must have the reward of every action, shape {shape}, got {got}")
+        if looking_is_free(values):
+            check_finite("foregone", values)
+        return values.to(self.mask.device)
 
     @property
     def _accounts_are_of_windows(self) -> bool:
@@ -208,6 +249,7 @@ class Context:
         held.append(self.previous_rewards)
         if self.books is not None:
             held += [self.codes, self.attractions, self.payoffs, self.account_mask, self.weights, self.balances]
+            held.append(self.foregone_payoffs)
         return [value for value in held if value is not None]
 
 

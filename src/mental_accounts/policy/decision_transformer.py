@@ -54,9 +54,12 @@ class DecisionTransformer(nn.Module):
         self.accounts = PolicyAccounts(config) if config.has_accounts else None
         self.embed_ledger, self.embed_reward = None, None  # last, so that no other initial weight depends on them
         if self.accounts is not None and config.reads_ledger:
-            self.embed_ledger = nn.Linear(self.accounts.books.num_codes, config.hidden)
+            books = self.accounts.books
+            self.embed_ledger = nn.Linear(books.ledger_size, config.hidden)
             with torch.no_grad():  # as for balances of at most 1: large ones would swamp the layer's bias
-                self.embed_ledger.weight.mul_(1.0 / self.accounts.books.rule.unit)
+                if "balance" in books.channels:
+                    first = books.channels.index("balance") * books.num_codes
+                    self.embed_ledger.weight[:, first : first + books.num_codes].mul_(1.0 / books.rule.unit)
         if config.reads_rewards:
             self.embed_reward = nn.Linear(1, config.hidden, bias=False)
             self.register_buffer("reward_mean", torch.zeros(()))
@@ -206,10 +209,10 @@ class DecisionTransformer(nn.Module):
         return units
 
     def _embedded_balances(self, window: Window) -> Tensor | None:
-        """All balances before each step, (B, K, num_codes) -> (B, K, hidden)."""
+        """What the ledger tells before each step, (B, K, ledger_size) -> (B, K, hidden)."""
         if self.embed_ledger is None or self.accounts is None:
             return None
-        shape, balances = (*window.timesteps.shape, self.accounts.books.num_codes), window.balances
+        shape, balances = (*window.timesteps.shape, self.accounts.books.ledger_size), window.balances
         if balances is None or tuple(balances.shape) != shape:
             got = None if balances is None else tuple(balances.shape)
             raise ValueError(f"the window must have balances of shape {shape} for accounts.ledger_input, got {got}")

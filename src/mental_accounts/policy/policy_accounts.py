@@ -107,6 +107,9 @@ def make_books(config: PolicyConfig) -> Books:
         soft_width=accounts.soft_width,
         state_codes=StateCodes(accounts.state_codes, config.state_dim) if accounts.state_codes > 1 else None,
         baseline=StateBaseline(config.state_dim) if accounts.credit == "advantage" else None,
+        channels=accounts.ledger_channels,
+        reward_delay=accounts.reward_delay,
+        foregone=accounts.foregone,
     )
 
 

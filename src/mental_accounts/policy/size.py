@@ -18,13 +18,18 @@ def count_parameters(config: PolicyConfig) -> int:
     block = 4 * h * (h + 1) + inner * (h + 1) + h * (inner + 1) + 4 * h
     tokens = 2 * h + h * (state + 1) + h * (action if config.action.is_discrete else action + 1) + 2 * h
     places = h * config.max_timestep * config.timestep_embedding + h * config.context_length * config.order_embedding
-    ledger = h * (count_codes(config) + 1) if config.reads_ledger else 0
+    ledger = h * (count_told(config) + 1) if config.reads_ledger else 0
     return tokens + places + config.layers * block + 2 * h + head + ledger + h * config.reads_rewards
 
 
 def count_codes(config: PolicyConfig) -> int:
     """The number of codes with accounts; 0 without accounts."""
     return _codes_of_actions(config) * config.accounts.state_codes if config.has_accounts else 0
+
+
+def count_told(config: PolicyConfig) -> int:
+    """How many numbers the ledger tells the policy; 0 if it does not read it."""
+    return count_codes(config) * len(config.accounts.ledger_channels) if config.reads_ledger else 0
 
 
 def account_bytes(config: PolicyConfig) -> int:

@@ -23,7 +23,7 @@ class Window:
     attractions: Tensor | None = None  # (B, K, *code_shape): of each step's own codes, right after it
     codes: Tensor | None = None  # (B, K, *code_shape) int64; needed if accounts are read `now`
     weights: Tensor | None = None  # (B, K, *code_shape): the share of each code; for soft routing
-    balances: Tensor | None = None  # (B, K, num_codes): of all accounts, before each step; for ledger input
+    balances: Tensor | None = None  # (B, K, ledger_size): what the ledger tells before each step; for ledger input
     previous_rewards: Tensor | None = None  # (B, K): of the step before each; not read at an episode's first step
     rewards: Tensor | None = None  # (B, K): of each step; for training, the policy does not read them
 
