@@ -141,6 +141,10 @@ def test_box_actions_without_accounts(changes: dict[str, Any], tmp_path: Path) -
 VARIANTS = {
     "ledger": Accounts(beta=0.5, ledger_input="state"),
     "ledger, window": Accounts(beta=0.5, ledger_input="state", account_scope="window"),
+    "counts and means, late": Accounts(
+        beta=0.5, ledger_input="state", ledger_channels=("mean", "count", "balance"), reward_delay=7
+    ),
+    "late, window": Accounts(beta=0.5, ledger_input="state", account_scope="window", reward_delay=1),
     "soft, states, baseline": Accounts(beta=0.5, soft_codes=2, state_codes=3, credit="advantage"),
     "β by token": Accounts(beta=0.5, beta_learned=True, beta_per="token"),
     "canonical, now": Accounts(rule="canonical", read="now", beta=0.5),
@@ -156,6 +160,17 @@ def test_every_kind_of_accounts(name: str, tmp_path: Path) -> None:
     policy = make_policy(env, accounts=VARIANTS[name], context_length=5, eval_context_length=3, order_embedding=True)
     checked = export_policy(policy, tmp_path, "onnx", num_envs=3)["checked"]
     assert checked["largest_difference_of_actions"] <= 1e-5
+
+
+@pytest.mark.parametrize("scope", ["trajectory", "window"])
+def test_foregone_rewards_are_one_more_input(scope: Any, tmp_path: Path) -> None:
+    accounts = Accounts(rule="canonical", foregone=True, beta=0.5, ledger_input="state", account_scope=scope)
+    policy = make_policy(gymnasium.make("CartPole-v1"), accounts=accounts, context_length=5)
+    for format in ("torch-export", "onnx"):
+        about = export_policy(policy, tmp_path, format, num_envs=3)
+        assert about["checked"]["largest_difference_of_actions"] <= 1e-5
+        assert about["inputs"][-1] == {"name": "foregone", "dtype": "float32", "shape": [3, 2]}
+        assert "target_return, foregone, *state" in about["use"]
 
 
 def test_the_check_notices_a_program_that_does_something_else(tmp_path: Path) -> None:
