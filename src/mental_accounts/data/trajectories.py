@@ -376,6 +376,14 @@ class Trajectories:
         storage.extend({name: self.storage.rows(name).index_select(0, rows) for name in self.storage.columns}, count)
         return self._twin(storage, chosen)
 
+    def without_foregone(self) -> "Trajectories":
+        """The same trajectories without the rewards of actions not taken; the store itself if it has none."""
+        if self.foregone is None:
+            return self
+        twin = self.select(torch.arange(len(self)))
+        del twin.storage.columns["foregone"]
+        return twin
+
     def to(self, device: torch.device | str) -> "Trajectories":
         """The store itself if it is on that device, else a copy there; raises first if memory is too small."""
         target = torch.empty(0, device=device).device

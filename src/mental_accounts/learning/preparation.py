@@ -148,13 +148,16 @@ def prepare(
             f"{float(data.rewards.abs().max()):g}); scale their rewards down"
         )
     check_actions(data.actions, action, f"the data of {config.task or source.name}")
-    model = resolve_model(config.model, task, data)
-    return Preparation(source, _policy_config(config, model, state_dim, action), data, task, longest)
+    policy = _policy_config(config, resolve_model(config.model, task, data), state_dim, action)
+    if not policy.enters_foregone:
+        data = data.without_foregone()
+    return Preparation(source, policy, data, task, longest)
 
 
 def check_settings(config: TrainConfig, flag: Callable[[str], str]) -> None:
     """Refuse numbers that no environment makes possible here, however small it is: before anything is started."""
-    smallest = _policy_config(config, config.model, 1, ActionSpec("box", 1, (-1.0,), (1.0,)))
+    action = ActionSpec("discrete", 1) if config.model.accounts.foregone else ActionSpec("box", 1, (-1.0,), (1.0,))
+    smallest = _policy_config(config, config.model, 1, action)
     check_run(config, smallest, choose_device(config.device), flag)
     check_data_steps(config.data_steps, flag("data_steps"))
 
