@@ -23,6 +23,7 @@ ACCOUNTS = [
     {"account_scope": "window"},
     {"beta_learned": True, "beta_per": "layer-head"},
     {"read": "now", "codebook": "product", "groups": 1},
+    {"ledger_input": "state", "ledger_channels": ("balance", "count", "mean"), "reward_delay": 2},
 ]
 
 
