@@ -86,11 +86,14 @@ def account_inputs(
     if entry.weights is not None:
         found["weights"] = entry.weights
     if policy.config.reads_ledger:
-        ledger, before = books.ledger(len(rewards), rewards.device), []
+        ledger, before, k = books.ledger(len(rewards), rewards.device), [], books.reward_delay
         for t in range(rewards.shape[1]):
-            before.append(ledger.attractions.masked_fill(~mask[:, t, None], 0.0))
-            weights = None if entry.weights is None else entry.weights[:, t]
-            ledger.post(entry.codes[:, t], payoffs[:, t], active=mask[:, t], weights=weights)
+            before.append(books.told_by(ledger).masked_fill(~mask[:, t, None], 0.0))
+            late = max(t - k, 0)
+            weights = None if entry.weights is None else entry.weights[:, late]
+            age = torch.where(mask[:, late], k, -1) if t >= k else torch.full((len(rewards),), -1)
+            age = age.to(rewards.device) if k else None
+            ledger.post(entry.codes[:, late], payoffs[:, t], active=mask[:, t], weights=weights, age=age)
         found["balances"] = torch.stack(before, dim=1)
     return found
 

@@ -22,6 +22,7 @@ ACCOUNTS = [
 OPTIONS = [
     {"beta": 1.0, "ledger_input": "state"},
     {"beta": 1.0, "ledger_input": "state", "read": "now"},
+    {"beta": 1.0, "ledger_input": "state", "ledger_channels": ("mean", "balance", "count"), "reward_delay": 2},
     {"beta": 1.0, "ledger_input": "state", "codebook": "product"},
     {"beta": 1.0, "ledger_input": "state", "rule": "canonical"},
     {"beta": 1.0},

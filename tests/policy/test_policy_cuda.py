@@ -17,6 +17,7 @@ CONFIGS = {
     "now": tiny({"beta": 0.7, "read": "now"}),
     "per layer and head": tiny({"beta": 0.7, "beta_learned": True, "beta_per": "layer-head"}),
     "discrete": tiny({"beta": 0.7}, action=DISCRETE),
+    "late": tiny({"ledger_input": "state", "ledger_channels": ("count", "balance", "mean"), "reward_delay": 2}),
 }
 
 
@@ -133,3 +134,27 @@ def test_a_captured_actor_equals_an_eager_one(name: str, sample: bool) -> None:
         actor.record(rewards, ended)
     np.testing.assert_array_equal(results[0][:15], np.stack(again))
     assert (results[0][:15] != results[0][15:]).any()
+
+
+def test_a_captured_actor_enters_foregone_rewards() -> None:
+    config = tiny({"rule": "canonical", "foregone": True, "ledger_input": "state"}, action=DISCRETE)
+    policy = make_policy(config).cuda()
+    rng = np.random.default_rng(0)
+    seen, paid = rng.normal(size=(20, 3, 3)).astype("f4"), rng.normal(size=(20, 3)).astype("f4")
+    foregone = rng.normal(size=(20, 3, 3)).astype("f4")
+    balances = []
+    for captured in (True, False):
+        actor = Actor(policy, 3, sample=False)
+        assert actor._captured is not None
+        if not captured:
+            actor._captured = None
+        actor.begin(20.0, seed=0)
+        for t in range(20):
+            actor.act(seen[t])
+            actor.record(paid[t], np.zeros(3, bool), np.full(3, 2), foregone[t])
+        balances.append(actor.context.balances_now().cpu())
+    torch.testing.assert_close(balances[0], balances[1])
+    actor = Actor(policy, 3, sample=False)
+    actor.act(seen[0])
+    with pytest.raises(ValueError, match="foregone must have"):
+        actor.record(paid[0], np.zeros(3, bool))
