@@ -74,8 +74,11 @@ def test_causality_through_tokens_and_accounts(accounts: dict[str, object], acti
                 assert not torch.equal(other[:, unchanged:], base[:, unchanged:]), (name, t)
     if action is BOX:  # rewards do reach later predictions, through the accounts alone
         other_rewards = rewards.clone()
-        other_rewards[:, 1] += 3.0
-        assert not torch.equal(traced(policy, window, other_rewards)[:, 2:], base[:, 2:])
+        first = 1 + policy.config.accounts.reward_delay  # earlier ones belong to no step
+        other_rewards[:, first] += 3.0
+        changed = traced(policy, window, other_rewards)
+        assert torch.equal(changed[:, : first + 1], base[:, : first + 1])
+        assert not torch.equal(changed[:, first + 1 :], base[:, first + 1 :])
 
 
 @settings(max_examples=20)
