@@ -7,6 +7,13 @@ step t
     C_j = (1 - φ) C_j + 1{j = j_t}         how often it was, decayed
 
 and everything that is read follows from them: A_j = δ S_j (the paper's rule) or S_j / N (the canonical one).
+
+A reward that comes d steps late is entered with the weight it would have by now: (1 - φ)^d r̃ in S_j and (1 - φ)^d in
+C_j, of the action it belongs to. Foregone payoffs have a sum of their own, for the canonical balance alone,
+
+    F_j = (1 - φ) F_j + (δ + (1 - δ) 1{j = j_t}) π_j     with π_j = r̃ for the action that was taken,
+
+since the mean is of payoffs received. It is kept where they are.
 """
 
 import math
@@ -79,11 +86,13 @@ def check_channels(channels: Sequence[str]) -> tuple[str, ...]:
 class NumpyLedger:
     """All accounts of n actors that act in parallel; starts at zero."""
 
-    def __init__(self, num_codes: int, actors: int, rule: RuleNumbers) -> None:
+    def __init__(self, num_codes: int, actors: int, rule: RuleNumbers, *, foregone: bool = False) -> None:
         self.num_codes = check_count("num_codes", num_codes, 1)
         self.actors = check_count("actors", actors, 1)
         self.rule = rule
-        self._table: Floats = np.zeros((2, actors, num_codes))  # S and C; views of it would not survive pickling
+        # S, C and perhaps F; views of it would not survive pickling
+        self._table: Floats = np.zeros((3 if foregone else 2, actors, num_codes))
+        self._balances = 2 if foregone else 0  # what balances are made of: F or S
         self._begins = num_codes * np.arange(actors)[:, None]  # (actors, 1): where each actor's accounts begin
         self._experience = np.full((actors, 1), rule.initial_experience)
         self._retention = 1.0 - rule.phi
@@ -92,7 +101,7 @@ class NumpyLedger:
 
     @property
     def sums(self) -> Floats:
-        """S, (actors, num_codes)."""
+        """S, (actors, num_codes): of payoffs that were received."""
         sums: Floats = self._table[0]
         return sums
 
@@ -105,36 +114,52 @@ class NumpyLedger:
     @property
     def attractions(self) -> Floats:
         """A, (actors, num_codes), as the ledger of PyTorch has them."""
-        attractions: Floats = self.sums * self._scale()
+        attractions: Floats = self._table[self._balances] * self._scale()
         return attractions
 
-    def post(self, codes: Array, payoffs: Array, active: Array | None = None) -> None:
+    def post(
+        self,
+        codes: Array,
+        payoffs: Array,
+        active: Array | None = None,
+        *,
+        weights: Array | None = None,
+        foregone: Array | None = None,
+    ) -> None:
         """Decay every account, and enter each actor's payoff (actors,) under its codes (actors, codes per action).
 
         Where `active` (actors,) is False nothing happens. Codes of one action must differ, as a codebook's do.
+        `weights` (actors,) are what the payoffs and visits weigh by now, by default 1. `foregone` (actors, num_codes)
+        are the payoffs of all codes, in a ledger that keeps them; there an action has one code.
         """
         if active is None:
             self._table *= self._retention
             index = codes + self._begins  # (actors, codes per action)
             payoffs = payoffs[:, None]
             active_rows: Any = slice(None)
+            visits = 1.0 if weights is None else weights[:, None]
         else:
             active_rows = np.flatnonzero(active)
             self._table[:, active_rows] *= self._retention
             index = codes[active_rows] + self._begins[active_rows]
             payoffs = payoffs[active_rows, None]
-        sums, counts = self._table.reshape(2, -1)  # (actors * num_codes,), twice
-        sums[index] += payoffs
-        counts[index] += 1.0
+            visits = 1.0 if weights is None else weights[active_rows, None]
+        table = self._table.reshape(len(self._table), -1)  # (2 or 3, actors * num_codes)
+        table[0][index] += payoffs if weights is None else payoffs * visits
+        table[1][index] += visits
+        if foregone is not None:
+            entered = self.rule.delta * foregone[active_rows]
+            np.put_along_axis(entered, codes[active_rows], payoffs, axis=1)
+            self._table[2, active_rows] += entered
         self._posts += 1
         self._after_post(active_rows)
 
-    def post_one(self, codes: Sequence[int], payoff: float) -> None:
+    def post_one(self, codes: Sequence[int], payoff: float, weight: float = 1.0) -> None:
         """`post` for a single actor and the codes of its action: without arrays, which takes half the time."""
         self._table *= self._retention
         for code in codes:
-            self._table[0, 0, code] += payoff
-            self._table[1, 0, code] += 1.0
+            self._table[0, 0, code] += payoff * weight
+            self._table[1, 0, code] += weight
         self._posts += 1
         if self._posts % SWEEP_EVERY == 0 or self.rule.rho is not None:
             self._after_post(slice(None))
@@ -157,7 +182,7 @@ class NumpyLedger:
             values = 1.0 - 1.0 / np.sqrt(self._table[1, actor] + 1.0)
             return values
         if channel == "balance":
-            values = self._table[0, actor] * (self._averaging if self.rule.rho is None else self._scale()[actor])
+            values = self._table[self._balances, actor] * (self._averaging if self.rule.rho is None else self._scale()[actor])
         else:
             values = self._table[0, actor] / np.maximum(self._table[1, actor], FORGOTTEN)  # S is 0 where C is
         if payoff_bound < math.inf:
@@ -171,7 +196,9 @@ class NumpyLedger:
             self._experience[rows] *= 1.0 - self.rule.rho
             self._experience[rows] += 1.0
         if self._posts % SWEEP_EVERY == 0:
-            self._table[:, self.counts < FORGOTTEN] = 0.0
+            self._table[:2, self.counts < FORGOTTEN] = 0.0
+            if self._balances == 2:
+                self._table[2, np.abs(self._table[2]) < FORGOTTEN] = 0.0
 
     def _scale(self) -> Any:
         """A over S: δ, or 1 / N of each actor, (actors, 1). N is at least 1 from the first post on, and S 0 before."""
