@@ -72,6 +72,6 @@ def _checked(told: Any, shape: tuple[int, ...]) -> Floats:
 
 def _not_reported(whose: str) -> UsageError:
     return UsageError(
-        f"foregone=True needs info['foregone']{whose} at every step, the payoffs of all codes, and the environment does "
-        "not report it; leave foregone=False"
+        f"foregone=True needs info['foregone']{whose} at every step, the payoffs of all codes, and it was not "
+        "reported; leave foregone=False"
     )

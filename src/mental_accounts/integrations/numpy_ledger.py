@@ -182,7 +182,8 @@ class NumpyLedger:
             values = 1.0 - 1.0 / np.sqrt(self._table[1, actor] + 1.0)
             return values
         if channel == "balance":
-            values = self._table[self._balances, actor] * (self._averaging if self.rule.rho is None else self._scale()[actor])
+            averaging = self._averaging if self.rule.rho is None else self._scale()[actor]
+            values = self._table[self._balances, actor] * averaging
         else:
             values = self._table[0, actor] / np.maximum(self._table[1, actor], FORGOTTEN)  # S is 0 where C is
         if payoff_bound < math.inf:

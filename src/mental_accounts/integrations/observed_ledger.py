@@ -55,6 +55,8 @@ class ObservedLedger:
         self.codebook = codebook_for(action_space, self._numbers, codebook)
         self._is_quick = isinstance(self.codebook, GridCodes | DiscreteCodes)
         self._past, self._foregone = PastCodes(n, reward_delay), foregone
+        if not isinstance(foregone, bool):
+            raise UsageError(f"foregone must be True or False: info['foregone'] has the payoffs, got {foregone!r}")
         if foregone:
             action = copy.deepcopy(action_space).sample()  # the space's own random numbers stay where they are
             check_foregone(self.rule, self.codebook.route(self._numbers(action, 1)).shape[1])
@@ -112,9 +114,9 @@ class ObservedLedger:
         if self._foregone:
             refuse_late(delay)
             others = read_one(info, self.codebook.num_codes)
-            payoff = self.rewards.payoff(reward)
-            others = self.rewards.payoffs_now(others)[None]
-            self.ledger.post(np.array([codes]), np.array([payoff]), foregone=others)
+            payoff = self.rewards.payoff(reward)  # first: statistics learn from what was received
+            foregone = self.rewards.payoffs_now(others)[None]  # (1, num_codes)
+            self.ledger.post(np.array([codes]), np.array([payoff]), foregone=foregone)
         else:
             self.ledger.post_one(codes, self.rewards.payoff(reward), (1.0 - self.rule.phi) ** delay)
 

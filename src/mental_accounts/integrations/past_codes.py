@@ -72,9 +72,9 @@ class PastCodes:
         return codes, delays, known
 
     def _checked(self, told: Any, steps: int, whose: str) -> int:
-        name = f"info['reward_delay']{whose}"
+        name, told = f"info['reward_delay']{whose}", told.item() if isinstance(told, np.generic) else told
         try:
-            delay = -1 if isinstance(told, bool | np.bool_) else operator.index(told)
+            delay = -1 if isinstance(told, bool) else operator.index(told)
         except TypeError:
             delay = -1
         if delay < 0:
@@ -86,7 +86,7 @@ class PastCodes:
             )
         if delay >= steps:
             raise UsageError(
-                f"{name} is {delay}, but there are only {steps - 1} steps before this one in the episode; a reward can "
-                "only belong to an action of the same episode"
+                f"{name} is {delay}, but this is step {steps - 1} of its episode, counted from 0; a reward can only "
+                "belong to an action of the same episode"
             )
         return delay
