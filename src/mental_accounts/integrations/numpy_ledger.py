@@ -154,12 +154,18 @@ class NumpyLedger:
         self._posts += 1
         self._after_post(active_rows)
 
-    def post_one(self, codes: Sequence[int], payoff: float, weight: float = 1.0) -> None:
+    def post_one(
+        self, codes: Sequence[int], payoff: float, weight: float = 1.0, foregone: Floats | None = None
+    ) -> None:
         """`post` for a single actor and the codes of its action: without arrays, which takes half the time."""
         self._table *= self._retention
         for code in codes:
             self._table[0, 0, code] += payoff * weight
             self._table[1, 0, code] += weight
+        if foregone is not None:
+            entered = self.rule.delta * foregone
+            entered[codes[0]] = payoff
+            self._table[2, 0] += entered
         self._posts += 1
         if self._posts % SWEEP_EVERY == 0 or self.rule.rho is not None:
             self._after_post(slice(None))

@@ -115,8 +115,7 @@ class ObservedLedger:
             refuse_late(delay)
             others = read_one(info, self.codebook.num_codes)
             payoff = self.rewards.payoff(reward)  # first: statistics learn from what was received
-            foregone = self.rewards.payoffs_now(others)[None]  # (1, num_codes)
-            self.ledger.post(np.array([codes]), np.array([payoff]), foregone=foregone)
+            self.ledger.post_one(codes, payoff, foregone=self.rewards.payoffs_now(others))
         else:
             self.ledger.post_one(codes, self.rewards.payoff(reward), (1.0 - self.rule.phi) ** delay)
 
