@@ -89,7 +89,7 @@ class NumpyLedger:
     def __init__(self, num_codes: int, actors: int, rule: RuleNumbers, *, foregone: bool = False) -> None:
         self.num_codes = check_count("num_codes", num_codes, 1)
         self.actors = check_count("actors", actors, 1)
-        self.rule = rule
+        self.rule, self._is_canonical = rule, rule.rho is not None
         # S, C and perhaps F; views of it would not survive pickling
         self._table: Floats = np.zeros((3 if foregone else 2, actors, num_codes))
         self._balances = 2 if foregone else 0  # what balances are made of: F or S
@@ -117,58 +117,52 @@ class NumpyLedger:
         attractions: Floats = self._table[self._balances] * self._scale()
         return attractions
 
-    def post(
-        self,
-        codes: Array,
-        payoffs: Array,
-        active: Array | None = None,
-        *,
-        weights: Array | None = None,
-        foregone: Array | None = None,
-    ) -> None:
-        """Decay every account, and enter each actor's payoff (actors,) under its codes (actors, codes per action).
+    def post(self, codes: Array, amounts: Array, active: Array | None = None, visits: Array | None = None) -> None:
+        """Decay every account, and enter each actor's amount (actors,) under its codes (actors, codes per action).
 
-        Where `active` (actors,) is False nothing happens. Codes of one action must differ, as a codebook's do.
-        `weights` (actors,) are what the payoffs and visits weigh by now, by default 1. `foregone` (actors, num_codes)
-        are the payoffs of all codes, in a ledger that keeps them; there an action has one code.
+        Where `active` (actors,) is False nothing happens. Codes of one action must differ, as a codebook's do. The
+        amount is the payoff and counts as 1 visit; of one that comes late it is what is left of it by now, as `visits`
+        (actors,) are: 0 where nothing is entered.
         """
         if active is None:
             self._table *= self._retention
             index = codes + self._begins  # (actors, codes per action)
-            payoffs = payoffs[:, None]
             active_rows: Any = slice(None)
-            visits = 1.0 if weights is None else weights[:, None]
         else:
             active_rows = np.flatnonzero(active)
             self._table[:, active_rows] *= self._retention
             index = codes[active_rows] + self._begins[active_rows]
-            payoffs = payoffs[active_rows, None]
-            visits = 1.0 if weights is None else weights[active_rows, None]
         table = self._table.reshape(len(self._table), -1)  # (2 or 3, actors * num_codes)
-        table[0][index] += payoffs if weights is None else payoffs * visits
-        table[1][index] += visits
-        if foregone is not None:
-            entered = self.rule.delta * foregone[active_rows]
-            np.put_along_axis(entered, codes[active_rows], payoffs, axis=1)
-            self._table[2, active_rows] += entered
+        table[0][index] += amounts[active_rows, None]
+        table[1][index] += 1.0 if visits is None else visits[active_rows, None]
         self._posts += 1
         self._after_post(active_rows)
 
-    def post_one(
-        self, codes: Sequence[int], payoff: float, weight: float = 1.0, foregone: Floats | None = None
-    ) -> None:
+    def post_one(self, codes: Sequence[int], amount: float, visit: float = 1.0) -> None:
         """`post` for a single actor and the codes of its action: without arrays, which takes half the time."""
-        self._table *= self._retention
+        table = self._table
+        table *= self._retention
         for code in codes:
-            self._table[0, 0, code] += payoff * weight
-            self._table[1, 0, code] += weight
-        if foregone is not None:
-            entered = self.rule.delta * foregone
-            entered[codes[0]] = payoff
-            self._table[2, 0] += entered
+            table[0, 0, code] += amount
+            table[1, 0, code] += visit
         self._posts += 1
-        if self._posts % SWEEP_EVERY == 0 or self.rule.rho is not None:
+        if self._is_canonical or self._posts % SWEEP_EVERY == 0:
             self._after_post(slice(None))
+
+    def enter_foregone(self, codes: Array, payoffs: Array, foregone: Array, active: Array) -> None:
+        """After `post`: payoffs of all codes (actors, num_codes), in a ledger that keeps them. Actions have one code.
+
+        Those of the codes (actors, 1) that were taken are the payoffs (actors,) themselves.
+        """
+        entered = self.rule.delta * foregone
+        np.put_along_axis(entered, codes, payoffs[:, None], axis=1)
+        self._table[2, active] += entered[active]
+
+    def enter_foregone_one(self, code: int, payoff: float, foregone: Array) -> None:
+        """`enter_foregone` for a single actor: foregone (num_codes,)."""
+        entered = self.rule.delta * foregone
+        entered[code] = payoff
+        self._table[2, 0] += entered
 
     def reset(self, actors: Array | None = None) -> None:
         """Empty the accounts of all actors, or of those where `actors` (actors,) is True."""
@@ -188,7 +182,7 @@ class NumpyLedger:
             values = 1.0 - 1.0 / np.sqrt(self._table[1, actor] + 1.0)
             return values
         if channel == "balance":
-            averaging = self._averaging if self.rule.rho is None else self._scale()[actor]
+            averaging = self._scale()[actor] if self._is_canonical else self._averaging
             values = self._table[self._balances, actor] * averaging
         else:
             values = self._table[0, actor] / np.maximum(self._table[1, actor], FORGOTTEN)  # S is 0 where C is

@@ -102,7 +102,7 @@ class ObservedLedger:
         """Enter one step of a single environment."""
         if not math.isfinite(reward):
             raise _not_finite(reward)
-        self._past.append(codes)
+        self._past.kept.append(codes)
         if self._is_usual and "reward_delay" not in info:
             self.ledger.post_one(codes, self.rewards.payoff(reward))
             return
@@ -115,9 +115,11 @@ class ObservedLedger:
             refuse_late(delay)
             others = read_one(info, self.codebook.num_codes)
             payoff = self.rewards.payoff(reward)  # first: statistics learn from what was received
-            self.ledger.post_one(codes, payoff, foregone=self.rewards.payoffs_now(others))
+            self.ledger.post_one(codes, payoff)
+            self.ledger.enter_foregone_one(codes[0], payoff, self.rewards.payoffs_now(others))
         else:
-            self.ledger.post_one(codes, self.rewards.payoff(reward), (1.0 - self.rule.phi) ** delay)
+            left = (1.0 - self.rule.phi) ** delay
+            self.ledger.post_one(codes, self.rewards.payoff(reward) * left, left)
 
     def post(self, codes: Codes, rewards: Array, infos: StepInfos, active: Array | None = None) -> None:
         """Enter one step: rewards (n,) float64. Where `active` (n,) is False nothing happens."""
@@ -134,10 +136,11 @@ class ObservedLedger:
             refuse_late(delays.max())
             others = read_all(infos, active, self.codebook.num_codes)
             payoffs = self._payoffs(rewards, active)
-            self.ledger.post(codes, payoffs, active, foregone=self.rewards.payoffs_now(others))
+            self.ledger.post(codes, payoffs, active)
+            self.ledger.enter_foregone(codes, payoffs, self.rewards.payoffs_now(others), active)
         else:
-            weights = np.where(known, (1.0 - self.rule.phi) ** delays, 0.0)
-            self.ledger.post(codes, self._payoffs(rewards, known & active), active, weights=weights)
+            left = np.where(known, (1.0 - self.rule.phi) ** delays, 0.0)
+            self.ledger.post(codes, self._payoffs(rewards, known & active) * left, active, visits=left)
 
     def observe(self, observations: Any) -> Any:
         """The observations of n environments, with their ledgers."""

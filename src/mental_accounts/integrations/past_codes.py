@@ -23,7 +23,8 @@ LONGEST = 1_000_000
 class PastCodes:
     """What was done in the last steps of the episodes of n actors.
 
-    Steps are appended as the codes of one actor (a list) or of n (n, codes per action), and found as such.
+    For one actor, steps are lists of codes, appended to `kept` and found by `find_one`: quickly, since every step of
+    every environment is. For n they are (n, codes per action), for `append` and `find`.
     """
 
     def __init__(self, actors: int, delay: int) -> None:
@@ -31,44 +32,44 @@ class PastCodes:
         if delay > LONGEST:
             raise UsageError(f"reward_delay must be at most {LONGEST} steps, got {delay}")
         self._most = max(self.delay, MOST_DELAY)
-        self._kept: deque[Any] = deque(maxlen=self._most + 1)  # with the step that is just over
+        self.kept: deque[Any] = deque(maxlen=self._most + 1)  # with the step that is just over
         self._count = 0
         self._began = np.zeros(actors, np.int64)  # how many steps came before each actor's episode
 
-    def append(self, codes: list[int] | Codes) -> None:
-        """The codes of the step that is just over."""
-        self._kept.append(codes)
+    def append(self, codes: Codes) -> None:
+        """The codes of n actors' step that is just over."""
+        self.kept.append(codes)
         self._count += 1
 
     def begin(self, actors: Array | None = None) -> None:
         """Episodes begin, for all actors or for those where (n,) is True: what they did before is out of reach."""
         if actors is None:
-            self._kept.clear()
+            self.kept.clear()
             self._began[:] = self._count
         else:
             self._began[actors] = self._count
 
     def find_one(self, info: Mapping[str, Any]) -> tuple[list[int], int] | None:
         """Whose reward came, for one actor: the codes, and how many steps ago; None where it is nobody's."""
-        steps = len(self._kept)
+        steps = len(self.kept)
         delay = self._checked(info["reward_delay"], steps, "") if "reward_delay" in info else self.delay
-        return (self._kept[-1 - delay], delay) if delay < steps else None
+        return (self.kept[-1 - delay], delay) if delay < steps else None
 
     def find(self, told: Iterable[tuple[Array, Array]]) -> tuple[Codes, Array, Array]:
         """For n actors: codes (n, codes per action), how many steps ago (n,), and whether it is anybody's (n,).
 
         `told` has delays (n,), each with where they count (n,). The codes are any where the reward is nobody's.
         """
-        steps = np.minimum(self._count - self._began, len(self._kept))
+        steps = np.minimum(self._count - self._began, len(self.kept))
         delays = np.full(len(steps), self.delay)
         for values, said in told:
             for actor in np.flatnonzero(said):
                 delays[actor] = self._checked(values[actor], int(steps[actor]), f" of environment {actor}")
         known = delays < steps
-        codes: Codes = np.array(self._kept[-1])
+        codes: Codes = np.array(self.kept[-1])
         for delay in np.unique(delays[known]):
             those = known & (delays == delay)
-            codes[those] = self._kept[-1 - delay][those]
+            codes[those] = self.kept[-1 - delay][those]
         return codes, delays, known
 
     def _checked(self, told: Any, steps: int, whose: str) -> int:
