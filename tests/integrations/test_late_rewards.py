@@ -85,6 +85,20 @@ def test_many_environments(mode: Any, seed: int, rule: Any, constant: int, tells
             seen, _ = envs.reset(options={"reset_mask": over.copy()})
 
 
+@settings(max_examples=30)
+@given(seed=seeds, rule=rules, clip=st.floats(0.01, 3), constant=st.integers(0, 4))
+def test_bounds_are_true(seed: int, rule: Any, clip: float, constant: int) -> None:
+    transform = ma.RewardTransform("standardised", 0.0, 0.1, clip)  # most payoffs are at the bounds
+    env = LedgerObservation(Late(arms=2), rule=rule, rewards=transform, channels=CHANNELS, reward_delay=constant)
+    seen, _ = env.reset(seed=seed)
+    env.action_space.seed(seed)
+    for _ in range(40):
+        seen, _, over, _, _ = env.step(env.action_space.sample())
+        assert env.observation_space.contains(seen)
+        if over:
+            env.reset()
+
+
 # By examples.
 
 

@@ -113,7 +113,7 @@ class LedgerObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructor
         return observed.observe_one(observation), reward, terminated, truncated, info
 
     def clear_ledger(self) -> None:
-        """Empty all accounts."""
+        """Empty all accounts. Within an episode, late rewards of steps before are still entered when they come."""
         self._observed.ledger.reset()
 
     def get_reward_state(self) -> dict[str, float]:

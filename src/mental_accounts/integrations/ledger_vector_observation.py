@@ -32,6 +32,9 @@ class LedgerVectorObservation(VectorWrapper[Any, Any, Any, Any, Any], RecordCons
       `infos["final_obs"]` has the last observation, with the accounts as they were after the last reward.
     - DISABLED: `reset(options={"reset_mask": ...})` empties those accounts alone. A step after the end of an episode is
       refused.
+
+    What `infos` say of steps (`action_taken`, `reward_delay`, `foregone`) is read as Gymnasium gives it: an array over
+    environments with a mask such as `_reward_delay`; without a mask it is of all of them.
     """
 
     def __init__(
