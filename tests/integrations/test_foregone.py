@@ -122,9 +122,10 @@ def test_accounts_that_were_never_tried_last() -> None:
         rule, bandit = ma.CanonicalEWA(0.5, 0.5, delta), Spoken([1.0, 1.0, 1.0], steps=1000)
         env = LedgerObservation(bandit, rule=rule, rewards="raw", foregone=True)
         env.reset(seed=0)
-        for _ in range(600):
+        for t in range(600):
             seen, *_ = env.step(0)
-        assert seen[2:].tolist() == pytest.approx([1, expected, expected])
+            if t > 50:
+                assert seen[2:].tolist() == pytest.approx([1, expected, expected])
 
 
 @pytest.mark.parametrize("says", [[3, 4, 5], (3.0, 4.0, 5.0), np.array([3, 4, 5]), np.array([3, 4, 5], np.float16)])
