@@ -5,10 +5,11 @@
 Steps: one environment with and without the wrapper, in turn, 2,000 steps each a round; the cost is the difference
 within a round, the median over rounds. The environments: HiddenArm-v0 (Box of 3, 27 codes; every step routes twice,
 since the environment says which action was taken), the same without `info["action_taken"]`, DriftingBandit-v0 with 27
-arms. PPO: the defaults (one environment, rollouts of 2,048 steps, 10 epochs of batches of 64) on HiddenArm-v0 with and
-without the ledger in turn, one rollout and its updates each a round. Its share is what the wrapper itself takes there,
-the median over steps: more than in a loop of steps alone, since the network's turn empties the caches. Times are of the
-process (CPU) where they are sums, and of the clock where they are of single steps; one thread.
+arms; the last also with late rewards, and with foregone payoffs beside the same rule without. PPO: the defaults (one
+environment, rollouts of 2,048 steps, 10 epochs of batches of 64) on HiddenArm-v0 with and without the ledger in turn,
+one rollout and its updates each a round. Its share is what the wrapper itself takes there, the median over steps: more
+than in a loop of steps alone, since the network's turn empties the caches. Times are of the process (CPU) where they
+are sums, and of the clock where they are of single steps; one thread.
 """
 
 import argparse
@@ -43,6 +44,12 @@ ENVIRONMENTS: dict[str, Callable[[], gymnasium.Env]] = {
     "HiddenArm-v0, untold": lambda: Untold(HiddenArm()),
     "DriftingBandit-v0, 27 arms": partial(DriftingBandit, arms=27),
 }
+CANONICAL = {"phi": 0.05, "rho": 0.05, "delta": 0.5}
+MORE: dict[str, dict[str, Any]] = {
+    "late rewards": {"reward_delay": 3},
+    "canonical rule": {"rule": CANONICAL},
+    "canonical rule, foregone payoffs": {"rule": CANONICAL, "foregone": True},
+}
 
 
 def steps_of(env: gymnasium.Env, actions: list[Any]) -> float:
@@ -55,8 +62,10 @@ def steps_of(env: gymnasium.Env, actions: list[Any]) -> float:
     return (time.process_time() - began) / len(actions) * 1e6
 
 
-def step_cost(make: Callable[[], gymnasium.Env], channels: tuple[str, ...], rounds: int) -> dict[str, float]:
-    bare, wrapped = make(), LedgerObservation(make(), channels=channels)
+def step_cost(
+    make: Callable[[], gymnasium.Env], channels: tuple[str, ...], rounds: int, **more: Any
+) -> dict[str, float]:
+    bare, wrapped = make(), LedgerObservation(make(), channels=channels, **more)
     bare.action_space.seed(0)
     actions = [bare.action_space.sample() for _ in range(STEPS)]
     for env in (bare, wrapped):
@@ -134,6 +143,9 @@ def main() -> None:
     for name, make in ENVIRONMENTS.items():
         for channels in CHANNELS:
             found[f"{name}, {'+'.join(channels)}"] = step_cost(make, channels, arguments.rounds)
+    bandit = "DriftingBandit-v0, 27 arms"
+    for name, more in MORE.items():
+        found[f"{bandit}, {name}, balance"] = step_cost(ENVIRONMENTS[bandit], ("balance",), arguments.rounds, **more)
     for num_envs in (8, 64):
         found[f"DriftingBandit-v0, 27 arms, {num_envs} together, balance"] = vector_cost(num_envs, arguments.rounds)
     for name, numbers in found.items():

@@ -17,6 +17,7 @@ FOLDERS = ("src", "tests", "studies", "benchmarks", "examples")
 
 # Data flow one way, and so do imports. A room may always import itself.
 BASE = {
+    "channels",
     "checks",
     "errors",
     "extras",
@@ -33,6 +34,7 @@ SHARED = BASE | {"accounts", "config", "spaces"}
 LEARNING = SHARED | {"presets", "policy", "data"}
 RUNS = LEARNING | {"changes", "learning"}
 ALLOWED = {
+    "channels": {"errors"},
     "checks": {"number_checks"},
     "errors": set(),
     "extras": set(),
@@ -44,8 +46,8 @@ ALLOWED = {
     "number_checks": set(),
     "old_configs": set(),
     "standardising": set(),
-    "accounts": {"checks", "standardising"},
-    "config": {"accounts", "checks", "fields"},
+    "accounts": {"channels", "checks", "standardising"},
+    "config": {"accounts", "channels", "checks", "fields"},
     "changes": {"config", "errors"},
     "presets": {"config"},
     "spaces": {"accounts", "checks", "config"},

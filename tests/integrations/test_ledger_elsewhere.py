@@ -4,6 +4,7 @@ import ast
 import copy
 import gc
 import importlib
+import inspect
 import pickle
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from gymnasium.utils.env_checker import check_env
 
 import mental_accounts as ma
 from mental_accounts import integrations
-from mental_accounts.integrations import LedgerObservation, RunningRewards
+from mental_accounts.integrations import LedgerObservation, LedgerVectorObservation, RunningRewards
 
 BANDIT = "mental_accounts.environments:DriftingBandit-v0"
 
@@ -41,6 +42,13 @@ for name in ({BANDIT!r}, "mental_accounts.environments:HiddenArm-v0"):
     envs = LedgerVectorObservation(gymnasium.make_vec(name, 2))
     envs.reset(seed=0)
     envs.step(envs.action_space.sample())
+rule = {{"phi": 0.1, "rho": 0.1, "delta": 0.5}}
+for more in ({{"reward_delay": 1}}, {{"rule": rule, "foregone": True}}):
+    one, many = gymnasium.make({BANDIT!r}), gymnasium.make_vec({BANDIT!r}, 2)
+    for env in (LedgerObservation(one, **more), LedgerVectorObservation(many, **more)):
+        env.reset(seed=0)
+        for _ in range(3):
+            env.step(env.action_space.sample())
 print("torch" in sys.modules)
 """
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
@@ -48,8 +56,9 @@ print("torch" in sys.modules)
 
 
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))])
-def test_copies_go_on_alike(copied: Callable[[Any], Any]) -> None:
-    env = made(rule=ma.CanonicalEWA(0.1, 0.1, 0.5), channels=("balance", "count", "mean"))
+@pytest.mark.parametrize("more", [{}, {"reward_delay": 4}, {"foregone": True}])
+def test_copies_go_on_alike(copied: Callable[[Any], Any], more: dict[str, Any]) -> None:
+    env = made(rule=ma.CanonicalEWA(0.1, 0.1, 0.5), channels=("balance", "count", "mean"), **more)
     env.reset(seed=0)
     for i in range(30):
         env.step(i % 10)
@@ -64,6 +73,8 @@ def test_copies_go_on_alike(copied: Callable[[Any], Any]) -> None:
         {"rewards": RunningRewards(clip=3.0), "channels": ("mean", "count")},
         {"rewards": ma.RewardTransform("standardised", 1.0, 2.0, 3.0), "rule": ma.CanonicalEWA(0.1, 0.2, 0.5)},
         {"codebook": ma.DiscreteCodebook(n=10), "phi": 0.2, "dict_key": "mine"},
+        {"rewards": "raw", "reward_delay": 3},
+        {"rewards": "raw", "rule": ma.CanonicalEWA(0.1, 0.2, 0.5), "foregone": True},
     ],
 )
 def test_specs_make_the_same_environment(arguments: dict[str, Any]) -> None:
@@ -82,11 +93,25 @@ def test_specs_make_the_same_environment(arguments: dict[str, Any]) -> None:
 @pytest.mark.filterwarnings("ignore:.*(different from the unwrapped version|a symmetric and normalized).*")
 @pytest.mark.parametrize("name", [BANDIT, "mental_accounts.environments:HiddenArm-v0", "Pendulum-v1", "FrozenLake-v1"])
 @pytest.mark.parametrize("key", [None, "ledger"])
-def test_environment_checkers(name: str, key: str | None) -> None:
-    arguments: dict[str, Any] = {"channels": ("balance", "count", "mean"), "dict_key": key}
+@pytest.mark.parametrize("more", [{}, {"reward_delay": 2}, {"rule": ma.CanonicalEWA(0.1, 0.2, 0.5), "foregone": True}])
+def test_environment_checkers(name: str, key: str | None, more: dict[str, Any]) -> None:
+    arguments: dict[str, Any] = {"channels": ("balance", "count", "mean"), "dict_key": key, **more}
+    if "foregone" in more and name != BANDIT:
+        pytest.skip("reports no foregone payoffs")
     check_env(LedgerObservation(gymnasium.make(name, disable_env_checker=True), **arguments), skip_render_check=True)
     checker = pytest.importorskip("stable_baselines3.common.env_checker")
     checker.check_env(LedgerObservation(gymnasium.make(name, disable_env_checker=True), **arguments))
+
+
+def test_both_wrappers_take_the_same_arguments() -> None:
+    one, many = (
+        list(inspect.signature(wrapper.__init__).parameters.values())[2:]  # without self and env
+        for wrapper in (LedgerObservation, LedgerVectorObservation)
+    )
+    assert one == many
+    assert {argument.name for argument in one} - {"phi", "delta"} == made()._saved_kwargs.keys()
+    described = inspect.getdoc(LedgerObservation)
+    assert [argument.name for argument in one if f"\n    {argument.name}: " not in described] == []
 
 
 def test_stable_baselines(tmp_path: Path) -> None:

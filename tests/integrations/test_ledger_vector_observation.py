@@ -16,6 +16,7 @@ from mental_accounts.errors import UsageError
 from mental_accounts.integrations import LedgerObservation, LedgerVectorObservation, RunningRewards
 
 CHANNELS = ("balance", "count", "mean")
+CANONICAL = ma.CanonicalEWA(phi=0.2, rho=0.1, delta=0.5)
 LENGTHS = (7, 4, 5)
 """Steps of an episode in each environment: they end at different times."""
 
@@ -53,9 +54,11 @@ def at(observations: Any, i: int) -> Any:
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 @pytest.mark.parametrize("kind", ["bandit", "arm", "dict", "discrete"])
 @pytest.mark.parametrize("across", [False, True])
-@pytest.mark.parametrize("rule", [None, ma.CanonicalEWA(phi=0.2, rho=0.1, delta=0.5)])
-def test_as_one_by_one(mode: AutoresetMode, kind: str, across: bool, rule: Any) -> None:
-    arguments: dict[str, Any] = {"rewards": "raw", "channels": CHANNELS, "rule": rule, "across_episodes": across}
+@pytest.mark.parametrize("more", [{}, {"rule": CANONICAL}, {"reward_delay": 2}, {"rule": CANONICAL, "foregone": True}])
+def test_as_one_by_one(mode: AutoresetMode, kind: str, across: bool, more: dict[str, Any]) -> None:
+    if kind == "arm" and "foregone" in more:
+        pytest.skip("reports no foregone payoffs")
+    arguments: dict[str, Any] = {"rewards": "raw", "channels": CHANNELS, "across_episodes": across, **more}
     together = LedgerVectorObservation(
         SyncVectorEnv([partial(make_one, steps, kind) for steps in LENGTHS], autoreset_mode=mode), **arguments
     )

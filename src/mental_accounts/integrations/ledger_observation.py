@@ -39,9 +39,15 @@ class LedgerObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructor
         across_episodes: keep the accounts when an episode ends; `clear_ledger()` empties them.
         phi: the share that is forgotten at every step.
         delta: the weight of new payoffs. `balance` is in units of δ/φ, so it does not depend on it.
+        reward_delay: how many steps late rewards come: that of step t belongs to the action of step t - reward_delay.
+            `info["reward_delay"]` says it of its own step. A late payoff is entered with the weight it would have by
+            now, amount · (1 - φ)^delay, and its visit counts then too.
+        foregone: enter `info["foregone"]`, what each code would have paid at this step, with the weight δ of
+            `ma.CanonicalEWA`. The environment must report it at every step.
 
     A reward is posted under the action that was taken: `info["action_taken"]` where the environment says so, else the
-    action that was asked for.
+    action that was asked for. The first `reward_delay` rewards of an episode belong to no action and are not posted;
+    neither are those that have not come when it ends, even if the accounts last across episodes.
     """
 
     def __init__(
@@ -56,6 +62,8 @@ class LedgerObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructor
         across_episodes: bool = False,
         phi: float | None = None,
         delta: float | None = None,
+        reward_delay: int = 0,
+        foregone: bool = False,
     ) -> None:
         if not isinstance(env, gymnasium.Env):
             raise UsageError(
@@ -63,8 +71,9 @@ class LedgerObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructor
                 "gymnasium.vector environments"
             )
         self._observed = ObservedLedger(
-            env.observation_space, env.action_space, 1, codebook, rule, rewards, channels, dict_key, phi, delta
-        )
+            env.observation_space, env.action_space, 1,
+            codebook, rule, rewards, channels, dict_key, phi, delta, reward_delay, foregone,
+        )  # fmt: skip
         RecordConstructorArgs.__init__(self, **self._observed.arguments(), across_episodes=across_episodes)
         gymnasium.Wrapper.__init__(self, env)
         self.observation_space = self._observed.layout.space
@@ -86,11 +95,12 @@ class LedgerObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructor
         observation, info = self.env.reset(seed=seed, options=options)
         if not self.across_episodes:
             self.clear_ledger()
+        self._observed.begin()
         self._is_playing = True
         return self._observed.observe_one(observation), info
 
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Take a step, and post its reward before the ledger is read."""
+        """Take a step, and post the reward that came before the ledger is read."""
         if not self._is_playing:
             raise UsageError("step() came before an episode began: call reset() first, and again when an episode ends")
         observed = self._observed
@@ -98,12 +108,12 @@ class LedgerObservation(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructor
         observation, reward, terminated, truncated, info = self.env.step(action)
         if "action_taken" in info:
             codes = observed.route_one(info["action_taken"])
-        observed.post_one(codes, float(reward))
+        observed.post_one(codes, float(reward), info)
         self._is_playing = not (terminated or truncated)
         return observed.observe_one(observation), reward, terminated, truncated, info
 
     def clear_ledger(self) -> None:
-        """Empty all accounts."""
+        """Empty all accounts. Within an episode, late rewards of steps before are still entered when they come."""
         self._observed.ledger.reset()
 
     def get_reward_state(self) -> dict[str, float]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from mental_accounts.errors import UsageError
 from mental_accounts.integrations.observed_ledger import ObservedLedger
+from mental_accounts.integrations.step_infos import StepInfos
 
 if TYPE_CHECKING:
     from mental_accounts.integrations.numpy_codebooks import Codes
@@ -31,6 +32,9 @@ class LedgerVectorObservation(VectorWrapper[Any, Any, Any, Any, Any], RecordCons
       `infos["final_obs"]` has the last observation, with the accounts as they were after the last reward.
     - DISABLED: `reset(options={"reset_mask": ...})` empties those accounts alone. A step after the end of an episode is
       refused.
+
+    What `infos` say of steps (`action_taken`, `reward_delay`, `foregone`) is read as Gymnasium gives it: an array over
+    environments with a mask such as `_reward_delay`; without a mask it is of all of them.
     """
 
     def __init__(
@@ -45,6 +49,8 @@ class LedgerVectorObservation(VectorWrapper[Any, Any, Any, Any, Any], RecordCons
         across_episodes: bool = False,
         phi: float | None = None,
         delta: float | None = None,
+        reward_delay: int = 0,
+        foregone: bool = False,
     ) -> None:
         if not isinstance(env, VectorEnv):
             raise UsageError(
@@ -60,7 +66,7 @@ class LedgerVectorObservation(VectorWrapper[Any, Any, Any, Any, Any], RecordCons
         self._mode = AutoresetMode(mode)
         self._observed = ObservedLedger(
             env.single_observation_space, env.single_action_space, env.num_envs,
-            codebook, rule, rewards, channels, dict_key, phi, delta,
+            codebook, rule, rewards, channels, dict_key, phi, delta, reward_delay, foregone,
         )  # fmt: skip
         RecordConstructorArgs.__init__(self, **self._observed.arguments(), across_episodes=across_episodes)
         VectorWrapper.__init__(self, env)
@@ -90,8 +96,7 @@ class LedgerVectorObservation(VectorWrapper[Any, Any, Any, Any, Any], RecordCons
         # Gymnasium's own vector environments take a list of seeds too, though its base class does not say so.
         observations, infos = self.env.reset(seed=seed, options=options)  # type: ignore[arg-type]
         begun: Array = np.ones(self.num_envs, np.bool_) if mask is None else mask
-        if not self.across_episodes:
-            self.clear_ledger(begun)
+        self._begin(begun)
         self._over[begun] = False
         self._has_begun = True
         return self._observed.observe(observations), infos
@@ -108,16 +113,16 @@ class LedgerVectorObservation(VectorWrapper[Any, Any, Any, Any, Any], RecordCons
         codes = self._observed.route(actions)  # (n, codes per action); refused before the environments move
         observations, rewards, terminations, truncations, infos = self.env.step(actions)
         ended = np.logical_or(terminations, truncations)
-        begun = self._over if self._mode == AutoresetMode.NEXT_STEP else None  # (n,): reset by this very step
-        codes = self._taken(codes, actions, infos, ended)
-        active = None if begun is None or not begun.any() else ~begun
-        self._observed.post(codes, np.asarray(rewards, np.float64), active)
-        if begun is not None and not self.across_episodes:
-            self.clear_ledger(begun)
+        begun = self._over if self._mode == AutoresetMode.NEXT_STEP and self._over.any() else None  # by this very step
+        active = None if begun is None else ~begun  # (n,)
+        told = StepInfos(infos, active=active, ended=ended if self._mode == AutoresetMode.SAME_STEP else None)
+        codes = self._taken(codes, actions, told)
+        self._observed.post(codes, np.asarray(rewards, np.float64), told, active)
+        if begun is not None:
+            self._begin(begun)
         if self._mode == AutoresetMode.SAME_STEP and ended.any():
             infos = self._with_final_ledgers(infos, ended)
-            if not self.across_episodes:
-                self.clear_ledger(ended)
+            self._begin(ended)
         self._over = ended
         return self._observed.observe(observations), rewards, terminations, truncations, infos
 
@@ -133,18 +138,16 @@ class LedgerVectorObservation(VectorWrapper[Any, Any, Any, Any, Any], RecordCons
         """Take statistics of `get_reward_state`; `frozen` for evaluation, not where training goes on."""
         self._observed.set_reward_state(state, frozen=frozen)
 
-    def _taken(self, codes: "Codes", actions: Any, infos: dict[str, Any], ended: Array) -> "Codes":
-        """Codes of the actions that were taken, where infos say so; they say it of last steps in `final_info`."""
-        same_step = self._mode == AutoresetMode.SAME_STEP
-        found = [(infos, ~ended if same_step else None)]
-        if same_step and "final_info" in infos:
-            found.append((infos["final_info"], ended))
-        for told, where in found:
-            if "action_taken" not in told:
-                continue
-            said = told["_action_taken"] if where is None else told["_action_taken"] & where  # (n,)
+    def _begin(self, environments: Array) -> None:
+        if not self.across_episodes:
+            self.clear_ledger(environments)
+        self._observed.begin(environments)
+
+    def _taken(self, codes: "Codes", actions: Any, infos: StepInfos) -> "Codes":
+        """Codes of the actions that were taken, where infos say so."""
+        for values, said in infos.said("action_taken"):
             taken = np.array(actions)
-            taken[said] = told["action_taken"][said]
+            taken[said] = values[said]
             codes = np.where(said[:, None], self._observed.route(taken), codes)
         return codes
 

@@ -161,7 +161,7 @@ class CheckedCodes:
         check_count("num_codes", self.num_codes, 1)
 
     def route(self, actions: Array) -> Codes:
-        codes = np.asarray(self.codebook.route(actions))
+        codes = np.array(self.codebook.route(actions))  # a copy: they are kept, and the codebook may reuse its array
         codes = codes[:, None] if codes.ndim == 1 else codes
         fits = codes.ndim == 2 and len(codes) == len(actions) and codes.dtype.kind in "iu"
         if not fits or codes.min() < 0 or codes.max() >= self.num_codes:

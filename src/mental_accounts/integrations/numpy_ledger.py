@@ -7,6 +7,13 @@ step t
     C_j = (1 - φ) C_j + 1{j = j_t}         how often it was, decayed
 
 and everything that is read follows from them: A_j = δ S_j (the paper's rule) or S_j / N (the canonical one).
+
+A reward that comes d steps late is entered with the weight it would have by now: (1 - φ)^d r̃ in S_j and (1 - φ)^d in
+C_j, of the action it belongs to. Foregone payoffs have a sum of their own, for the canonical balance alone,
+
+    F_j = (1 - φ) F_j + (δ + (1 - δ) 1{j = j_t}) π_j     with π_j = r̃ for the action that was taken,
+
+since the mean is of payoffs received. It is kept where they are.
 """
 
 import math
@@ -68,11 +75,13 @@ class RuleNumbers:
 class NumpyLedger:
     """All accounts of n actors that act in parallel; starts at zero."""
 
-    def __init__(self, num_codes: int, actors: int, rule: RuleNumbers) -> None:
+    def __init__(self, num_codes: int, actors: int, rule: RuleNumbers, *, foregone: bool = False) -> None:
         self.num_codes = check_count("num_codes", num_codes, 1)
         self.actors = check_count("actors", actors, 1)
-        self.rule = rule
-        self._table: Floats = np.zeros((2, actors, num_codes))  # S and C; views of it would not survive pickling
+        self.rule, self._is_canonical = rule, rule.rho is not None
+        # S, C and perhaps F; views of it would not survive pickling
+        self._table: Floats = np.zeros((3 if foregone else 2, actors, num_codes))
+        self._balances = 2 if foregone else 0  # what balances are made of: F or S
         self._begins = num_codes * np.arange(actors)[:, None]  # (actors, 1): where each actor's accounts begin
         self._experience = np.full((actors, 1), rule.initial_experience)
         self._retention = 1.0 - rule.phi
@@ -81,7 +90,7 @@ class NumpyLedger:
 
     @property
     def sums(self) -> Floats:
-        """S, (actors, num_codes)."""
+        """S, (actors, num_codes): of payoffs that were received."""
         sums: Floats = self._table[0]
         return sums
 
@@ -94,39 +103,55 @@ class NumpyLedger:
     @property
     def attractions(self) -> Floats:
         """A, (actors, num_codes), as the ledger of PyTorch has them."""
-        attractions: Floats = self.sums * self._scale()
+        attractions: Floats = self._table[self._balances] * self._scale()
         return attractions
 
-    def post(self, codes: Array, payoffs: Array, active: Array | None = None) -> None:
-        """Decay every account, and enter each actor's payoff (actors,) under its codes (actors, codes per action).
+    def post(self, codes: Array, amounts: Array, active: Array | None = None, visits: Array | None = None) -> None:
+        """Decay every account, and enter each actor's amount (actors,) under its codes (actors, codes per action).
 
-        Where `active` (actors,) is False nothing happens. Codes of one action must differ, as a codebook's do.
+        Where `active` (actors,) is False nothing happens. Codes of one action must differ, as a codebook's do. The
+        amount is the payoff and counts as 1 visit; of one that comes late it is what is left of it by now, as `visits`
+        (actors,) are: 0 where nothing is entered.
         """
         if active is None:
             self._table *= self._retention
             index = codes + self._begins  # (actors, codes per action)
-            payoffs = payoffs[:, None]
             active_rows: Any = slice(None)
         else:
             active_rows = np.flatnonzero(active)
             self._table[:, active_rows] *= self._retention
             index = codes[active_rows] + self._begins[active_rows]
-            payoffs = payoffs[active_rows, None]
-        sums, counts = self._table.reshape(2, -1)  # (actors * num_codes,), twice
-        sums[index] += payoffs
-        counts[index] += 1.0
+        table = self._table.reshape(len(self._table), -1)  # (2 or 3, actors * num_codes)
+        table[0][index] += amounts[active_rows, None]
+        table[1][index] += 1.0 if visits is None else visits[active_rows, None]
         self._posts += 1
         self._after_post(active_rows)
 
-    def post_one(self, codes: Sequence[int], payoff: float) -> None:
+    def post_one(self, codes: Sequence[int], amount: float, visit: float = 1.0) -> None:
         """`post` for a single actor and the codes of its action: without arrays, which takes half the time."""
-        self._table *= self._retention
+        table = self._table
+        table *= self._retention
         for code in codes:
-            self._table[0, 0, code] += payoff
-            self._table[1, 0, code] += 1.0
+            table[0, 0, code] += amount
+            table[1, 0, code] += visit
         self._posts += 1
-        if self._posts % SWEEP_EVERY == 0 or self.rule.rho is not None:
+        if self._is_canonical or self._posts % SWEEP_EVERY == 0:
             self._after_post(slice(None))
+
+    def enter_foregone(self, codes: Array, payoffs: Array, foregone: Array, active: Array) -> None:
+        """After `post`: payoffs of all codes (actors, num_codes), in a ledger that keeps them. Actions have one code.
+
+        Those of the codes (actors, 1) that were taken are the payoffs (actors,) themselves.
+        """
+        entered = self.rule.delta * foregone
+        np.put_along_axis(entered, codes, payoffs[:, None], axis=1)
+        self._table[2, active] += entered[active]
+
+    def enter_foregone_one(self, code: int, payoff: float, foregone: Array) -> None:
+        """`enter_foregone` for a single actor: foregone (num_codes,)."""
+        entered = self.rule.delta * foregone
+        entered[code] = payoff
+        self._table[2, 0] += entered
 
     def reset(self, actors: Array | None = None) -> None:
         """Empty the accounts of all actors, or of those where `actors` (actors,) is True."""
@@ -146,7 +171,8 @@ class NumpyLedger:
             values = 1.0 - 1.0 / np.sqrt(self._table[1, actor] + 1.0)
             return values
         if channel == "balance":
-            values = self._table[0, actor] * (self._averaging if self.rule.rho is None else self._scale()[actor])
+            averaging = self._scale()[actor] if self._is_canonical else self._averaging
+            values = self._table[self._balances, actor] * averaging
         else:
             values = self._table[0, actor] / np.maximum(self._table[1, actor], UNTRIED)  # S is 0 where C is
         if payoff_bound < math.inf:
@@ -160,7 +186,9 @@ class NumpyLedger:
             self._experience[rows] *= 1.0 - self.rule.rho
             self._experience[rows] += 1.0
         if self._posts % SWEEP_EVERY == 0:
-            self._table[:, self.counts < FORGOTTEN] = 0.0
+            self._table[:2, self.counts < FORGOTTEN] = 0.0
+            if self._balances == 2:
+                self._table[2, np.abs(self._table[2]) < FORGOTTEN] = 0.0
 
     def _scale(self) -> Any:
         """A over S: δ, or 1 / N of each actor, (actors, 1). N is at least 1 from the first post on, and S 0 before."""

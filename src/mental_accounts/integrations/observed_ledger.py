@@ -1,5 +1,6 @@
 """The ledger that observations carry, for one environment or for n in parallel: what both wrappers share."""
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -12,10 +13,13 @@ from numpy.typing import NDArray
 from mental_accounts.channels import check_channels
 from mental_accounts.errors import UsageError
 from mental_accounts.integrations.action_numbers import codebook_for, numbers_of
+from mental_accounts.integrations.foregone import check_foregone, read_all, read_one, refuse_late
 from mental_accounts.integrations.ledger_layout import LedgerLayout
 from mental_accounts.integrations.numpy_codebooks import Codes, DiscreteCodes, GridCodes, NumpyCodebook
 from mental_accounts.integrations.numpy_ledger import NumpyLedger, RuleNumbers
+from mental_accounts.integrations.past_codes import PastCodes
 from mental_accounts.integrations.running_rewards import RunningRewards, payoffs_of
+from mental_accounts.integrations.step_infos import StepInfos
 
 if TYPE_CHECKING:
     from mental_accounts.accounts import Codebook, RewardTransform, UpdateRule
@@ -42,6 +46,8 @@ class ObservedLedger:
         dict_key: str | None,
         phi: float | None,
         delta: float | None,
+        reward_delay: int = 0,
+        foregone: bool = False,
     ) -> None:
         self.n, self.channels, self.dict_key = n, check_channels(channels), dict_key
         self.rule = rule_numbers(rule, phi, delta)
@@ -49,7 +55,15 @@ class ObservedLedger:
         self._numbers = numbers_of(action_space)
         self.codebook = codebook_for(action_space, self._numbers, codebook)
         self._is_quick = isinstance(self.codebook, GridCodes | DiscreteCodes)
-        self.ledger = NumpyLedger(self.codebook.num_codes, n, self.rule)
+        self._past, self._foregone = PastCodes(n, reward_delay), foregone
+        if not isinstance(foregone, bool):
+            raise UsageError(f"foregone must be True or False: info['foregone'] has the payoffs, got {foregone!r}")
+        if foregone:
+            action = copy.deepcopy(action_space).sample()  # the space's own random numbers stay where they are
+            check_foregone(self.rule, self.codebook.route(self._numbers(action, 1)).shape[1])
+            refuse_late(reward_delay)
+        self._is_usual = not foregone and not reward_delay
+        self.ledger = NumpyLedger(self.codebook.num_codes, n, self.rule, foregone=foregone)
         bounds = [self.rule.bound(channel, self.rewards.bound) for channel in self.channels]
         low, high = np.repeat(np.array(bounds), self.codebook.num_codes, axis=0).T  # (size,), (size,)
         self.layout = LedgerLayout(observation_space, low, high, dict_key)
@@ -65,6 +79,8 @@ class ObservedLedger:
             "rewards": self.rewards.spec(),
             "channels": list(self.channels),
             "dict_key": self.dict_key,
+            "reward_delay": self._past.delay,
+            "foregone": self._foregone,
         }
 
     def route(self, actions: Any) -> Codes:
@@ -79,23 +95,53 @@ class ObservedLedger:
         codes: list[int] = self.route(action)[0].tolist()
         return codes
 
-    def post_one(self, codes: list[int], reward: float) -> None:
+    def begin(self, environments: Array | None = None) -> None:
+        """Episodes begin, everywhere or where (n,) is True: no reward belongs to an action before."""
+        self._past.begin(environments)
+
+    def post_one(self, codes: list[int], reward: float, info: Mapping[str, Any]) -> None:
         """Enter one step of a single environment."""
         if not math.isfinite(reward):
             raise _not_finite(reward)
-        self.ledger.post_one(codes, self.rewards.payoff(reward))
+        self._past.kept.append(codes)
+        if self._is_usual and "reward_delay" not in info:
+            self.ledger.post_one(codes, self.rewards.payoff(reward))
+            return
+        found = self._past.find_one(info)
+        if found is None:
+            self.ledger.post_one((), 0.0)  # nobody's: all accounts decay
+            return
+        codes, delay = found
+        if self._foregone:
+            refuse_late(delay)
+            others = read_one(info, self.codebook.num_codes)
+            payoff = self.rewards.payoff(reward)  # first: statistics learn from what was received
+            self.ledger.post_one(codes, payoff)
+            self.ledger.enter_foregone_one(codes[0], payoff, self.rewards.payoffs_now(others))
+        else:
+            left = (1.0 - self.rule.phi) ** delay
+            self.ledger.post_one(codes, self.rewards.payoff(reward) * left, left)
 
-    def post(self, codes: Codes, rewards: Array, active: Array | None = None) -> None:
+    def post(self, codes: Codes, rewards: Array, infos: StepInfos, active: Array | None = None) -> None:
         """Enter one step: rewards (n,) float64. Where `active` (n,) is False nothing happens."""
-        earned = rewards if active is None else rewards[active]
-        if not np.isfinite(earned).all():
+        if not np.isfinite(rewards if active is None else rewards[active]).all():
             raise _not_finite(rewards)
-        payoffs = self.rewards.payoffs(earned)
-        if active is not None:
-            spread = np.zeros(self.n)
-            spread[active] = payoffs
-            payoffs = spread
-        self.ledger.post(codes, payoffs, active)
+        self._past.append(codes)
+        if self._is_usual and "reward_delay" not in infos:
+            self.ledger.post(codes, self._payoffs(rewards, active), active)
+            return
+        codes, delays, known = self._past.find(infos.said("reward_delay"))
+        if active is None:
+            active = np.ones(self.n, np.bool_)
+        if self._foregone:
+            refuse_late(delays.max())
+            others = read_all(infos, active, self.codebook.num_codes)
+            payoffs = self._payoffs(rewards, active)
+            self.ledger.post(codes, payoffs, active)
+            self.ledger.enter_foregone(codes, payoffs, self.rewards.payoffs_now(others), active)
+        else:
+            left = np.where(known, (1.0 - self.rule.phi) ** delays, 0.0)
+            self.ledger.post(codes, self._payoffs(rewards, known & active) * left, active, visits=left)
 
     def observe(self, observations: Any) -> Any:
         """The observations of n environments, with their ledgers."""
@@ -116,6 +162,14 @@ class ObservedLedger:
         running = self._running()
         running.load_state(state)
         running.frozen = frozen
+
+    def _payoffs(self, rewards: Array, earned: Array | None) -> Array:
+        """Payoffs (n,) of rewards (n,); 0 where they were not earned (n,), and nothing is learned from those."""
+        if earned is None:
+            return self.rewards.payoffs(rewards)
+        payoffs = np.zeros(self.n)
+        payoffs[earned] = self.rewards.payoffs(rewards[earned])
+        return payoffs
 
     def _running(self) -> RunningRewards:
         if not isinstance(self.rewards, RunningRewards):

@@ -34,6 +34,9 @@ class PayoffRule(Protocol):
     def payoffs(self, rewards: Floats) -> Floats:
         """Of one step of n actors, (n,) -> (n,); the rewards are finite."""
 
+    def payoffs_now(self, rewards: Floats) -> Floats:
+        """Of rewards that nobody received, of any shape: nothing is learned from them."""
+
     def spec(self) -> str | dict[str, Any]:
         """Plain values that `payoffs_of` takes."""
 
@@ -78,6 +81,9 @@ class RunningRewards:
         elif len(rewards):
             mean = float(rewards.mean())
             self._add(len(rewards), mean, float(np.square(rewards - mean).sum()))
+        return self.payoffs_now(rewards)
+
+    def payoffs_now(self, rewards: Floats) -> Floats:
         if self.count <= WARM_UP:
             return np.zeros_like(rewards)
         return np.clip((rewards - self.mean) / self.std, -self.clip, self.clip)
@@ -166,6 +172,9 @@ class FixedRewards:
 
     def payoffs(self, rewards: Floats) -> Floats:
         return np.clip((rewards - self.mean) / self.std, -self.bound, self.bound)
+
+    def payoffs_now(self, rewards: Floats) -> Floats:
+        return self.payoffs(rewards)
 
     def spec(self) -> str | dict[str, Any]:
         return {"kind": "fixed", "mean": self.mean, "std": self.std, "clip": self.clip}
