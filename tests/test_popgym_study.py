@@ -1,7 +1,7 @@
 """The study of POPGym: every method runs, runs are resumed, and the report says what the runs say."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +10,13 @@ import popgym
 import pytest
 import torch
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
 
 from mental_accounts.integrations import RunningRewards
 from popgym_study import __main__ as command
 from popgym_study import suite_report, suite_runs
 from popgym_study.suite_envs import StackedSteps, SuiteEnvs
-from popgym_study.suite_methods import METHODS, WholeSequenceLstmPolicy, make_envs
+from popgym_study.suite_methods import METHODS, SharedLstmPolicy, make_envs, make_model
 from popgym_study.suite_players import PLAYERS, play
 from popgym_study.suite_runs import STEPS, DifferentRunError, Job, is_finished, run
 
@@ -72,14 +73,30 @@ def test_whole_sequences_give_the_numbers_of_single_steps() -> None:
     features, states = torch.randn(3 * 6, 5), (torch.randn(1, 3, 7), torch.randn(1, 3, 7))
     for starts in (torch.zeros(3, 6), torch.tensor([[1.0] + [0.0] * 5] * 3), torch.eye(6)[:3]):
         given = (features, states, starts.flatten(), lstm)
-        one, other = (kind._process_sequence(*given) for kind in (WholeSequenceLstmPolicy, RecurrentActorCriticPolicy))
+        one, other = (kind._process_sequence(*given) for kind in (SharedLstmPolicy, RecurrentActorCriticPolicy))
         torch.testing.assert_close(one[0], other[0])
         torch.testing.assert_close(one[1], other[1])
 
 
+def test_an_update_reads_what_acting_read_and_the_critic_trains_the_lstm() -> None:
+    rewards = RunningRewards()
+    settings = replace(METHODS["lstm"], **dict(TINY))
+    policy = make_model(settings, make_envs("MineSweeperEasy", settings, 4, rewards), 0).policy
+    assert isinstance(policy, SharedLstmPolicy)
+    seen = torch.randn(4, policy.observation_space.shape[0])
+    zeros, begun = torch.zeros(1, 4, 8), torch.ones(4)
+    states = RNNStates((zeros, zeros), (zeros, zeros))
+    actions, values, chances, _ = policy.forward(seen, states, begun)
+    again, same, _ = policy.evaluate_actions(seen, actions, states, begun)
+    torch.testing.assert_close(again, values)
+    torch.testing.assert_close(same, chances)
+    again.sum().backward()
+    assert policy.lstm_actor.weight_ih_l0.grad.abs().sum() > 0
+
+
 @pytest.mark.parametrize("method", list(METHODS))
 def test_every_method_runs(method: str, tmp_path: Path) -> None:
-    job = Job("MineSweeperEasy", method, 0, 512, tmp_path, TINY)
+    job = Job("MineSweeperEasy", method, 0, 512, tmp_path, changes=TINY)
     found = run(job)
     assert json.loads(job.path.read_text()) == json.loads(json.dumps(found))
     assert found["sampled"]["episodes"] == 4
@@ -88,7 +105,7 @@ def test_every_method_runs(method: str, tmp_path: Path) -> None:
     assert found["best"] == max(point["return"] for point in found["curve"])
     assert not job.partial.exists()
     if method == "ledger":
-        again = run(Job("MineSweeperEasy", method, 0, 512, tmp_path / "again", TINY))
+        again = run(Job("MineSweeperEasy", method, 0, 512, tmp_path / "again", changes=TINY))
         assert {**again, "seconds": 0} == {**found, "seconds": 0}
 
 
@@ -163,7 +180,7 @@ def write_run(job: Job, value: float) -> dict[str, Any]:
     summary = {"mean": value, "error": 0.01, "episodes": 512}
     made: dict[str, Any] = {
         **job.facts(), "parameters": 1, "sampled": summary, "mode": {**summary, "mean": value + 0.01},
-        "best": value + 0.02, "seconds": {"training": 0.5, "evaluation": 0.1},
+        "best": value + 0.02, "seconds": {"training": 0.5, "training on its core": 0.4, "evaluation": 0.1},
         "curve": [{"steps": 64 * i, "return": value * i / 8, "episodes": 9} for i in range(1, 9)],
     }  # fmt: skip
     job.path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ import torch
 from gymnasium.vector import VectorEnv
 from sb3_contrib import RecurrentPPO
 from sb3_contrib.common.recurrent.policies import RecurrentActorCriticPolicy
+from sb3_contrib.common.recurrent.type_aliases import RNNStates
 from stable_baselines3 import PPO
 from stable_baselines3.common.on_policy_algorithm import OnPolicyAlgorithm
 from torch import Tensor, nn
@@ -29,7 +30,7 @@ class Settings:
     """All codes share one network (PerCodePolicy)."""
     envs: int = 64
     rollout: int = 256
-    batch: int = 4096
+    batch: int = 1024
     epochs: int = 4
     learning_rate: float = 1e-3
     """At the beginning; falls linearly to 0."""
@@ -48,9 +49,9 @@ class Settings:
 METHODS: dict[str, Settings] = {
     "plain": Settings(),
     "ledger": Settings("ledger"),
-    "ledger-per-code": Settings("ledger", per_code=True),
+    "ledger-per-code": Settings("ledger", per_code=True, epochs=2, hidden=32),
     "stack": Settings("stack"),
-    "lstm": Settings("lstm"),
+    "lstm": Settings("lstm", batch=2048),
 }
 
 LABELS = {
@@ -62,11 +63,11 @@ LABELS = {
 }
 
 
-class WholeSequenceLstmPolicy(RecurrentActorCriticPolicy):
-    """`MlpLstmPolicy` that runs a sequence through its LSTM at once where it begins, but does not end, an episode.
+class SharedLstmPolicy(RecurrentActorCriticPolicy):
+    """`MlpLstmPolicy` with one LSTM that actor and critic both train, as the suite's memory models are, and faster.
 
-    The buffer of sb3-contrib cuts sequences where episodes begin, and its policy still goes through them step by step.
-    The numbers are the same.
+    The shared LSTM of sb3-contrib learns from the actor alone. Its buffer cuts sequences where episodes begin, and its
+    policy still goes through them step by step; here they go through the LSTM at once, with the same numbers.
     """
 
     @staticmethod
@@ -82,6 +83,20 @@ class WholeSequenceLstmPolicy(RecurrentActorCriticPolicy):
         output, states = lstm(steps, (kept * lstm_states[0], kept * lstm_states[1]))
         return output.transpose(0, 1).flatten(0, 1), states
 
+    def evaluate_actions(  # type: ignore[override]  # as that of sb3-contrib
+        self, obs: Tensor, actions: Tensor, lstm_states: RNNStates, episode_starts: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Values, log-probabilities and entropies, for an update."""
+        features = self.extract_features(obs)
+        assert isinstance(features, Tensor)
+        hidden, cell = lstm_states.pi
+        latent, _ = self._process_sequence(features, (hidden, cell), episode_starts, self.lstm_actor)
+        distribution = self._get_action_dist_from_latent(self.mlp_extractor.forward_actor(latent))
+        values = self.value_net(self.mlp_extractor.forward_critic(latent))
+        entropy = distribution.entropy()
+        assert entropy is not None
+        return values, distribution.log_prob(actions), entropy
+
 
 def make_envs(environment: str, settings: Settings, n: int, rewards: RunningRewards) -> LearnerEnvs:
     """Environments whose observations have what the method is to see; `rewards` is shared, or frozen to evaluate."""
@@ -94,7 +109,7 @@ def make_envs(environment: str, settings: Settings, n: int, rewards: RunningRewa
     return LearnerEnvs(envs)
 
 
-def make_model(settings: Settings, envs: LearnerEnvs, seed: int) -> OnPolicyAlgorithm:
+def make_model(settings: Settings, envs: LearnerEnvs, seed: int, device: str = "cpu") -> OnPolicyAlgorithm:
     """An untrained learner."""
     numbers: dict[str, Any] = {
         "n_steps": settings.rollout,
@@ -105,13 +120,13 @@ def make_model(settings: Settings, envs: LearnerEnvs, seed: int) -> OnPolicyAlgo
         "gae_lambda": settings.gae_lambda,
         "ent_coef": settings.entropy,
         "seed": seed,
-        "device": "cpu",
+        "device": device,
     }
     width = {"pi": [settings.hidden] * 2, "vf": [settings.hidden] * 2}
     if settings.memory == "lstm":
         network: dict[str, Any] = {"net_arch": {"pi": [settings.hidden], "vf": [settings.hidden]}}
-        network |= {"lstm_hidden_size": settings.lstm_hidden}
-        return RecurrentPPO(WholeSequenceLstmPolicy, envs, policy_kwargs=network, **numbers)
+        network |= {"lstm_hidden_size": settings.lstm_hidden, "shared_lstm": True, "enable_critic_lstm": False}
+        return RecurrentPPO(SharedLstmPolicy, envs, policy_kwargs=network, **numbers)
     if settings.per_code:  # previous action, mean and count of every action
         network = {"channels": 3, "hidden": settings.hidden, "activation_fn": nn.ReLU}
         return PPO(PerCodePolicy, envs, policy_kwargs=network, **numbers)

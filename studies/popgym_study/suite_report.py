@@ -39,7 +39,7 @@ All methods are Stable-Baselines3's PPO on the same environments; they differ in
 - *Ledger*: mean payoff and count of every action, φ = {phi}; read by an ordinary network, or by one network that all
   actions share (`PerCodePolicy`).
 - *Last {stacked} steps*: the observations, actions and rewards of these steps.
-- *LSTM*: sb3-contrib's RecurrentPPO, {lstm} hidden units for the actor and as many for the critic.
+- *LSTM*: sb3-contrib's RecurrentPPO with {lstm} hidden units, which actor and critic share as in the suite's models.
 
 Time is not part of the observation: the suite's observations are left as they are, though counts tell it to a ledger.
 
@@ -120,7 +120,7 @@ def main_table(runs: Sequence[Run]) -> str:
     """Every environment and method; sampled actions are compared with the other memories, paired by seed."""
     compared = " | ".join(f"compared with {LABELS[baseline]}" for baseline in BASELINES)
     lines = [
-        f"| environment | method | seeds | sampled | most likely | best of training | {compared} | s / 1M steps |",
+        f"| environment | method | seeds | sampled | most likely | best of training | {compared} | CPU s / 1M steps |",
         "|---|---|---:|---:|---:|---:|" + "---:|" * len(BASELINES) + "---:|",
     ]
     for environment in STEPS:
@@ -134,7 +134,7 @@ def main_table(runs: Sequence[Run]) -> str:
                 difference(values_of(runs, environment, method), values_of(runs, environment, baseline))
                 for baseline in BASELINES
             ]  # fmt: skip
-            pace = np.mean([1e6 * run["seconds"]["training"] / run["steps"] for run in own])
+            pace = np.mean([1e6 * run["seconds"]["training on its core"] / run["steps"] for run in own])
             cells.append(f"{pace:.0f}")
             lines.append(f"| {environment} | {LABELS[method]} | {len(own)} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -190,7 +190,7 @@ def draw(runs: Sequence[Run], players: Sequence[Run], path: Path) -> None:
     columns = min(4, len(names))
     rows = -(-len(names) // columns)
     figure, axes = plt.subplots(
-        rows, columns, figsize=(3.6 * columns, 3.0 * rows + 0.6), squeeze=False, layout="constrained"
+        rows, columns, figsize=(3.6 * columns, 3.0 * rows + 0.9), squeeze=False, layout="constrained"
     )
     for axis in axes.flat[len(names) :]:
         axis.axis("off")
@@ -214,10 +214,12 @@ def draw(runs: Sequence[Run], players: Sequence[Run], path: Path) -> None:
         axis.set_xlabel("million steps", fontsize=8)
         axis.tick_params(labelsize=7)
     handles, labels = axes.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize=8, frameon=False)
+    figure.legend(
+        handles, labels, loc="outside lower center", ncols=min(len(labels), 2 * columns - 1), fontsize=8, frameon=False
+    )
     title = "Mean return of training episodes"
     if any(name in BANDITS for name in names):
-        title += " (dashed: UCB, dotted: Thompson sampling, dash-dotted: best published memory after 15M steps)"
+        title += "\n(dashed: UCB, dotted: Thompson sampling, dash-dotted: best published memory, 15M steps)"
     figure.suptitle(title, fontsize=9)
     figure.savefig(path, dpi=110)
     plt.close(figure)

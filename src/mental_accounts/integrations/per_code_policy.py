@@ -156,7 +156,7 @@ class _Encoder(nn.Module):
         if self.from_context is not None:
             hidden = hidden + self.from_context(context)[:, None]
         encoded = self.activation(hidden)
-        return encoded, torch.cat([encoded.mean(1), encoded.amax(1), context], dim=1)
+        return encoded, torch.cat([encoded.mean(1), encoded.max(1).values, context], dim=1)
 
 
 class OneLogit(nn.Module):
