@@ -180,7 +180,8 @@ def write_run(job: Job, value: float) -> dict[str, Any]:
     summary = {"mean": value, "error": 0.01, "episodes": 512}
     made: dict[str, Any] = {
         **job.facts(), "parameters": 1, "sampled": summary, "mode": {**summary, "mean": value + 0.01},
-        "best": value + 0.02, "seconds": {"training": 0.5, "training on its core": 0.4, "evaluation": 0.1},
+        "best": value + 0.02, "made with": {"git_commit": "abc"},
+        "seconds": {"training": 0.5, "training on its core": 0.4, "evaluation": 0.1},
         "curve": [{"steps": 64 * i, "return": value * i / 8, "episodes": 9} for i in range(1, 9)],
     }  # fmt: skip
     job.path.parent.mkdir(parents=True, exist_ok=True)
@@ -203,6 +204,8 @@ def test_the_report_of_made_up_runs(tmp_path: Path) -> None:
     assert "{" not in text
     packed = json.loads((tmp_path / "runs.json").read_text())
     assert len(packed["runs"]) == 50
+    assert packed["made with"] == [{"git_commit": "abc"}]
+    assert all(found["made with"] == 0 and "settings" not in found for found in packed["runs"])
     assert len(packed["players"]) == len(PLAYERS)
     assert packed["settings"]["lstm"] == asdict(METHODS["lstm"])
     assert (tmp_path / "curves.png").stat().st_size > 10_000

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from mental_accounts.files import write_atomically
-from mental_accounts.learning.run_folder import surroundings
 from mental_accounts.report.statistics import Interval, difference_interval, mean_interval
 
 from .suite_methods import LABELS, METHODS
@@ -70,14 +69,27 @@ def write_report(out: Path) -> str:
     runs, players = read_runs(out)
     if not runs:
         raise FileNotFoundError(f"{out} has no finished runs: train first")
-    facts = {"command": [Path(sys.argv[0]).name, *sys.argv[1:]], **surroundings()}
-    settings = {name: asdict(values) for name, values in METHODS.items()}
-    packed = {**facts, "settings": settings, "players": players, "runs": runs}
+    packed = pack(runs, players)
     write_atomically(out / "runs.json", (json.dumps(packed, separators=(",", ":")) + "\n").encode())
     text = page(runs, players)
     write_atomically(out / "README.md", text.encode())
     draw(runs, players, out / "curves.png")
     return text
+
+
+def pack(runs: Sequence[Run], players: Sequence[Run]) -> dict[str, Any]:
+    """All runs as one, with what they share written once: settings, and the machines that made them."""
+    machines: list[dict[str, Any]] = []
+    kept = []
+    for run in runs:
+        if run["made with"] not in machines:
+            machines.append(run["made with"])
+        kept.append({**run, "made with": machines.index(run["made with"])})
+        if run["settings"] == asdict(METHODS[run["method"]]):
+            del kept[-1]["settings"]
+    settings = {name: asdict(values) for name, values in METHODS.items()}
+    command = ["python", "-m", "studies.popgym_study", *sys.argv[1:]]
+    return {"command": command, "made with": machines, "settings": settings, "players": [*players], "runs": kept}
 
 
 def page(runs: Sequence[Run], players: Sequence[Run]) -> str:

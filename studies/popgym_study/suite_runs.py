@@ -4,6 +4,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from mental_accounts.files import read_json, write_atomically
 from mental_accounts.integrations import RunningRewards
+from mental_accounts.learning.run_folder import surroundings
 
 from .suite_envs import LearnerEnvs
 from .suite_methods import METHODS, Settings, evaluate, make_envs, make_model
@@ -115,6 +117,7 @@ def run(job: Job) -> dict[str, Any]:
         "best": max((point["return"] for point in curve.points), default=None),
         "curve": curve.points,
         "device": job.device,
+        "made with": made_with(),
         "seconds": {
             "training": round(trained - began, 1),
             "training on its core": round(worked, 1),
@@ -123,6 +126,13 @@ def run(job: Job) -> dict[str, Any]:
     }
     write_atomically(job.path, (json.dumps(found) + "\n").encode())
     job.partial.unlink(missing_ok=True)
+    return found
+
+
+def made_with() -> dict[str, Any]:
+    """Versions, hardware and commit."""
+    found = surroundings()
+    found["versions"] |= {name: metadata.version(name) for name in ("popgym", "stable-baselines3", "sb3-contrib")}
     return found
 
 
