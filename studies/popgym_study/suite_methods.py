@@ -51,7 +51,7 @@ METHODS: dict[str, Settings] = {
     "ledger": Settings("ledger"),
     "ledger-per-code": Settings("ledger", per_code=True, epochs=2, hidden=32),
     "stack": Settings("stack"),
-    "lstm": Settings("lstm", batch=2048),
+    "lstm": Settings("lstm", learning_rate=3e-3),
 }
 
 LABELS = {
