@@ -48,7 +48,7 @@ class Settings:
 
 METHODS: dict[str, Settings] = {
     "plain": Settings(),
-    "ledger": Settings("ledger"),
+    "ledger": Settings("ledger", learning_rate=3e-3),
     "ledger-per-code": Settings("ledger", per_code=True, epochs=2, hidden=32),
     "stack": Settings("stack"),
     "lstm": Settings("lstm", learning_rate=3e-3),
