@@ -6,6 +6,7 @@ from importlib import metadata
 SUPPORTED = {
     "transformers": ("hf", (5, 0), (6, 0)),
     "torchrl": ("torchrl", (0, 14), (1, 0)),
+    "stable-baselines3": ("sb3", (2, 6), (3, 0)),
     "huggingface_hub": ("hub", (1, 0), (3, 0)),
     "onnx": ("onnx", (1, 17), (2, 0)),
     "onnxscript": ("onnx", (0, 5), (1, 0)),

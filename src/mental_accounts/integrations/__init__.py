@@ -2,7 +2,8 @@
 
 `hugging_face_accounts`, `torch_accounts` and `torchrl_accounts` give a model of that library accounts: the same three
 arguments everywhere (codebook, rule, beta). `LedgerObservation` and `LedgerVectorObservation` put a ledger into the
-observations of a Gymnasium environment; they need no PyTorch. No library is imported before it is asked for.
+observations of a Gymnasium environment; they need no PyTorch. `PerCodePolicy` is a policy for Stable-Baselines3 that
+reads all codes of such a ledger by the same network. No library is imported before it is asked for.
 """
 
 import importlib
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from mental_accounts.integrations.hugging_face import hugging_face_accounts
     from mental_accounts.integrations.ledger_observation import LedgerObservation
     from mental_accounts.integrations.ledger_vector_observation import LedgerVectorObservation
+    from mental_accounts.integrations.per_code_policy import PerCodePolicy
     from mental_accounts.integrations.running_rewards import RunningRewards
     from mental_accounts.integrations.torch_modules import torch_accounts
     from mental_accounts.integrations.torchrl_actors import ledger_transform, torchrl_accounts
@@ -21,6 +23,7 @@ __all__ = [
     "AttachedAccounts",
     "LedgerObservation",
     "LedgerVectorObservation",
+    "PerCodePolicy",
     "RunningRewards",
     "every",
     "hugging_face_accounts",
@@ -33,6 +36,7 @@ _HOMES = {
     "AttachedAccounts": "attached",
     "LedgerObservation": "ledger_observation",
     "LedgerVectorObservation": "ledger_vector_observation",
+    "PerCodePolicy": "per_code_policy",
     "RunningRewards": "running_rewards",
     "every": "attached",
     "hugging_face_accounts": "hugging_face",
