@@ -78,11 +78,16 @@ class Preparation:
                     f"--{flag}-return asks for {asked:g}, far outside the data, whose returns are "
                     f"{describe_range(self.data.first_returns_to_go)}"
                 )
+        if config.method == "ledger-odt" and config.model.accounts.ledger_input == "none":
+            lines.append(
+                "--model.accounts.ledger-input none changes nothing: ledger-odt always reads its ledger; --method "
+                "ewa-vq-odt has the paper's bias instead, and --method odt no accounts"
+            )
         is_biased = accounts.beta != 0 or accounts.beta_learned
         if self.policy.has_accounts and not is_biased and not self.policy.reads_ledger:
             lines.append(
                 "β is 0 and the ledger is not read, so the accounts change nothing: give "
-                "--model.accounts.beta 0.05, or --model.accounts.ledger-input state"
+                "--model.accounts.beta 0.05, or --method ledger-odt"
             )
         return lines
 
