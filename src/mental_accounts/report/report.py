@@ -223,11 +223,13 @@ def _account_table(scores: Sequence[Scores], name: str) -> Table:
         "attraction_max",
         "beta",
     ]
+    columns = [key for key in columns if any(f"accounts/{key}" in score.accounts for score in scores)]
     rows = [[score.method, *(_number(score.accounts.get(f"accounts/{key}")) for key in columns)] for score in scores]
     return Table(
         ["method", *(key.replace("_", " ") for key in columns)],
         rows,
-        "Accounts at the end, averaged over seeds: how far the bias moves attention (total variation), and its bound.",
+        "Accounts at the end, averaged over seeds"
+        + (": how far the bias moves attention (total variation), and its bound." if "beta" in columns else "."),
         name=f"accounts-{name}",
     )
 
