@@ -229,7 +229,7 @@ def _account_table(scores: Sequence[Scores], name: str) -> Table:
         ["method", *(key.replace("_", " ") for key in columns)],
         rows,
         "Accounts at the end, averaged over seeds"
-        + (": how far the bias moves attention (total variation), and its bound." if "beta" in columns else "."),
+        + (": how far the bias moves attention (total variation), and its bound." if "drift_mean" in columns else "."),
         name=f"accounts-{name}",
     )
 
