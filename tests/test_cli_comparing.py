@@ -7,6 +7,7 @@ import pytest
 
 from mental_accounts.cli import main
 from mental_accounts.commands import comparing
+from mental_accounts.errors import UsageError
 from mental_accounts.front_door import compare as front_door_compare
 from mental_accounts.study.launch import Outcome, Running
 from mental_accounts.study.plan import Study
@@ -21,6 +22,7 @@ Captured = pytest.CaptureFixture[str]
     [
         (["compare", "--task", "hoper-medium"], "there is no task 'hoper-medium'; did you mean hopper-medium"),
         (["compare", "--methods", "odt", "ewa"], "there is no method 'ewa'; did you mean ewa-vq-odt"),
+        (["compare", "--methods", "odt", "ledger-odt:beta=0.2"], "ledger-odt has no attention bias, so accounts.beta"),
         (["compare", "--methods"], "at least one of --methods"),
         (["compare", "--seeds", "0"], "needs at least one seed, got --seeds 0"),
         (["compare", "--set", "bta=3"], "no field 'bta' to set; did you mean beta"),
@@ -88,6 +90,41 @@ def test_reproduce_prints_the_tables_and_draws_the_figure(
     assert "warning: 2 runs, first one run: it is slow" in shown
     for kind in ("png", "svg", "pdf"):
         assert (out / f"figure.{kind}").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "task", "methods"),
+    [
+        ([], "hopper-medium", ["odt", "ewa-vq-odt", "bc"]),
+        (["--preset", "paper"], "hopper-medium", ["odt", "ewa-vq-odt", "bc"]),
+        (["--preset=hidden"], "hidden-arm", ["odt", "ewa-vq-odt", "ledger-odt", "bc"]),
+        (["--preset", "hidden", "--task", "drifting-bandit", "--methods", "odt", "ledger-odt"], "drifting-bandit",
+         ["odt", "ledger-odt"]),
+    ],
+)  # fmt: skip
+def test_what_is_compared_unless_told(
+    arguments: list[str], task: str, methods: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A preset brings its task and its method; a change to all methods reaches those that have the field."""
+    asked: list[Study] = []
+
+    def run_comparison(study: Study, *_: object) -> None:
+        asked.append(study)
+        raise UsageError("planned")
+
+    monkeypatch.setattr(comparing, "run_comparison", run_comparison)
+    changes = ["--set", "beta=0.2", "read=now", "phi=0.1", "reward_input=state"]
+    assert main(["compare", *arguments, *changes, "--out", str(tmp_path)]) == 2
+    (study,) = asked
+    assert (study.tasks, [arm.label for arm in study.arms]) == ((task,), methods)
+    for job in study.jobs:
+        accounts = job.config.model.accounts
+        assert accounts.phi == 0.1
+        assert job.config.model.reward_input == ("none" if job.arm.method == "bc" else "state")
+        if job.arm.method == "ledger-odt":
+            assert (accounts.ledger_input, accounts.beta, accounts.read) == ("state", 0.05, "then")
+        else:
+            assert (accounts.ledger_input, accounts.beta, accounts.read) == ("none", 0.2, "now")
 
 
 def test_downloaded_d4rl_data_are_preferred(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,20 +106,23 @@ def test_presets_are_starting_points(capsys: Captured) -> None:
 
 
 def test_a_method_without_accounts_does_not_read_the_ledger_of_a_preset() -> None:
-    for method, reads in (("odt", "none"), ("ewa-vq-odt", "state")):
+    for method, reads in (("odt", "none"), ("ewa-vq-odt", "none"), ("ledger-odt", "state")):
         point = starting_point(["--preset", "hidden", f"--method={method}"])
         assert (point.settings.method, point.settings.model.accounts.ledger_input) == (method, reads)
-    assert starting_point(["--preset", "hidden", "--method", "nonsense"]).settings.method == "ewa-vq-odt"
+        assert point.settings.model.accounts.beta == 0.05
+    assert starting_point(["--preset", "hidden", "--method", "nonsense"]).settings.method == "ledger-odt"
     assert main(["train", *SMALL, "--preset", "hidden", "--method", "odt", "--run", "odt"]) == 0
     assert RunFolder("odt").read_config().model.accounts.ledger_input == "none"
 
 
 def test_accounts_without_effect_are_told(capsys: Captured) -> None:
-    said = "the accounts change nothing"
+    said = "change nothing"
     assert main(["train", *SMALL, "--preset", "hidden", "--run", "one"]) == 0
     assert said not in capsys.readouterr().out
-    assert main(["train", *SMALL, "--preset", "hidden", "--model.accounts.ledger-input", "none", "--run", "two"]) == 0
-    assert said in capsys.readouterr().out
+    assert main(["train", *SMALL, "--method", "ewa-vq-odt", "--model.accounts.beta", "0", "--run", "two"]) == 0
+    assert "the accounts change nothing" in capsys.readouterr().out
+    assert main(["train", *SMALL, "--preset", "hidden", "--model.accounts.ledger-input", "none", "--run", "three"]) == 0
+    assert "ledger-odt always reads its ledger" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -127,6 +130,8 @@ def test_accounts_without_effect_are_told(capsys: Captured) -> None:
     [
         (["train", "--task", "hoper-medium", "--run", "x"], "did you mean hopper-medium"),
         (["train", *SMALL, "--env-id", "CartPole-v1", "--run", "x"], "do not fit CartPole-v1"),
+        (["train", "--method", "ledger-odt", "--model.accounts.beta", "0.2"], "ledger-odt has no attention bias"),
+        (["train", "--preset", "hidden", "--model.accounts.beta-learned"], "accounts.beta_learned True has no effect"),
         (["train", *SMALL, "--device", "cuda", "--run", "x"], "there is none; use --device cpu"),
         (["train", "--config", "nowhere/config.json"], "holds no run"),
         (["train", "--config", "one/config.json", "--preset", "paper"], "give --preset or --config, not both"),

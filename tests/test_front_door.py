@@ -160,6 +160,10 @@ def test_presets_methods_and_changes() -> None:
     same(again, run)
     hidden = ma.train(ENV_ID, preset="hidden", method="odt", run="three", **SMALL)
     assert hidden.config.model.accounts.ledger_input == "none"
+    ledger = ma.train(ENV_ID, method="ledger-odt", run="four", **SMALL)
+    assert ledger.config.model.accounts.ledger_input == "state"
+    assert ledger.policy.config.method == "ledger-odt"
+    assert not any("scale" in name for name in ledger.policy.state_dict())
 
 
 def test_runs_without_a_name_get_folders_of_their_own() -> None:

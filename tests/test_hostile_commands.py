@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium
 import numpy as np
@@ -17,7 +17,7 @@ import torch
 
 from mental_accounts import machine
 from mental_accounts.cli import main
-from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig, TrainConfig
+from mental_accounts.config import AccountsConfig, ActionSpec, Method, PolicyConfig, TrainConfig
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.learning import footprint
@@ -175,7 +175,7 @@ def test_spaces_that_no_network_can_have(env_id: str, words: str, method: str, c
     assert not Path("one").exists()
 
 
-@pytest.mark.parametrize("method", ["bc", "dt", "odt", "ewa-vq-odt"])
+@pytest.mark.parametrize("method", get_args(Method))
 @pytest.mark.parametrize("action", [BOX, ActionSpec("discrete", 5)], ids=["box", "discrete"])
 def test_parameters_are_counted(method: Any, action: ActionSpec) -> None:
     for accounts in (
@@ -199,7 +199,7 @@ def test_what_is_usual_and_what_is_large_but_meant_is_not_refused(name: Any, mon
     config = PRESETS[name]
     model = {field: getattr(config.model, field) for field in config.model.__dataclass_fields__}
     known = {field: value for field, value in model.items() if value is not None}
-    policy = PolicyConfig(**known, state_dim=17, action=BOX)
+    policy = PolicyConfig(**known, state_dim=17, action=BOX, method=config.method)
     check_run(config, policy, CPU)
     check_run(replace(config, batch_size=1024, eval_episodes=1000), replace(policy, hidden=256, heads=4), CPU)
     check_run(config, replace(policy, state_dim=20_000), CPU)

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import tyro
 
-from mental_accounts.commands.comparing import Compare, ReportCommand, Reproduce
+from mental_accounts.commands.comparing import Compare, ReportCommand, Reproduce, usual_compare
 from mental_accounts.commands.data import Data
 from mental_accounts.commands.exporting import Export
 from mental_accounts.commands.inspecting import Inspect
@@ -34,13 +34,14 @@ class Version:
         return 0
 
 
-Other = (
+AfterTrain = (
     Annotated[Resume, tyro.conf.subcommand("resume")]
     | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
     | Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Export, tyro.conf.subcommand("export")]
-    | Annotated[Compare, tyro.conf.subcommand("compare")]
-    | Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
+)
+AfterCompare = (
+    Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[ReportCommand, tyro.conf.subcommand("report")]
     | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Version, tyro.conf.subcommand("version")]
@@ -59,9 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given == ["--version"]:
             return Version().execute()
         check_given(given)
-        # The defaults of `train` come from the given preset (or config.json).
+        # The defaults of `train` and `compare` come from the given preset (or config.json).
         train = Annotated[Train, tyro.conf.subcommand("train", default=starting_point(given))]
-        command = tyro.cli(train | Other, prog="mental-accounts", args=given)
+        compare = Annotated[Compare, tyro.conf.subcommand("compare", default=usual_compare(given))]
+        command = tyro.cli(train | AfterTrain | compare | AfterCompare, prog="mental-accounts", args=given)
         code: int = command.execute()
         sys.stdout.flush()
         return code

@@ -12,11 +12,13 @@ from mental_accounts.channels import check_channels
 from mental_accounts.checks import check_count, check_number, check_positive
 from mental_accounts.fields import check_choice, config_from_dict, settle_types, shown
 
-Method = Literal["bc", "dt", "odt", "ewa-vq-odt"]
+Method = Literal["bc", "dt", "odt", "ewa-vq-odt", "ledger-odt"]
 Likelihood = Literal["clipped", "squashed"]
 AccountScope = Literal["trajectory", "window"]
 OptimizerName = Literal["lamb", "adamw"]
 Precision = Literal["auto", "float32", "bf16"]
+WITH_ACCOUNTS: tuple[Method, ...] = ("ewa-vq-odt", "ledger-odt")
+"""The methods that keep mental accounts."""
 MOST = 2**53
 """Larger integers are not exact as floats."""
 MOST_DELAY = 1024
@@ -113,8 +115,8 @@ class AccountsConfig:
     """then: each action column carries the balance right after that action (Eq. 10). now: the balance at the row's
     time."""
     ledger_input: Literal["none", "state"] = "none"
-    """state: the policy also reads all current balances, by a linear map added to the state token. The bias is added as
-    well, unless β is 0. none: it does not."""
+    """state: the policy also reads all current balances, by a linear map added to the state token. none: it does not.
+    ledger-odt always reads them: none becomes state. ewa-vq-odt has its bias too, unless β is 0."""
     ledger_channels: tuple[Literal["balance", "count", "mean"], ...] = ("balance",)
     """What the policy reads of each code: its balance, how often it was taken lately, and its mean payoff."""
     reward_delay: int = 0
@@ -124,7 +126,8 @@ class AccountsConfig:
     """Whether the payoffs of actions not taken, which the environment reports in info["foregone"], are entered as well,
     weighted by δ (canonical, discrete actions)."""
     beta: float = 0.05
-    """β: the scale of the attention bias, or its initial value if it is learned."""
+    """β: the scale of the attention bias, or its initial value if it is learned. (ledger-odt has no bias: `read` and
+    the fields from here on stay at their defaults, or β at 0.)"""
     beta_learned: bool = False
     """Whether β is a learned parameter."""
     beta_per: Literal["model", "layer", "head", "layer-head", "token"] = "model"
@@ -190,12 +193,17 @@ class AccountsConfig:
             raise ValueError("foregone payoffs are rewards: use credit 'reward' with them")
 
 
+OF_THE_BIAS: dict[str, Any] = {
+    name: AccountsConfig.__dataclass_fields__[name].default
+    for name in ("beta", "beta_learned", "beta_per", "bias_clip", "read")
+}
+"""Fields of the bias alone, at their defaults."""
 _ACCOUNT_CHOICES = ("rule", "reward_transform", "credit", "account_scope", "read", "ledger_input", "beta_per")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The network: one transformer for dt, odt and ewa-vq-odt; bc uses only `hidden` and `inner`.
+    """The network: one transformer for all methods but bc, which uses only `hidden` and `inner`.
 
     Fields that are None are set by the task.
     """
@@ -233,10 +241,10 @@ class ModelConfig:
     gamma: float = 1.0
     """γ: discount factor of returns-to-go."""
     likelihood: Likelihood = "clipped"
-    """The distribution of box actions (odt, ewa-vq-odt). clipped: a Gaussian clipped to the bounds, its log-likelihood
+    """The distribution of box actions (not of dt and bc). clipped: a Gaussian clipped to the bounds, its log-likelihood
     weighted by σ² at each step. squashed: a Gaussian squashed by tanh, unweighted, as in ODT."""
     accounts: AccountsConfig = field(default_factory=AccountsConfig)
-    """The mental accounts; used by method ewa-vq-odt only."""
+    """The mental accounts; used by methods ewa-vq-odt and ledger-odt."""
 
     def __post_init__(self) -> None:
         settle_types(self)
@@ -275,7 +283,8 @@ class PolicyConfig(ModelConfig):
     """The action space."""
     method: Method = "ewa-vq-odt"
     """dt: supervised learning only, with deterministic actions (categorical if actions are discrete). odt: a
-    distribution over actions with an entropy constraint. ewa-vq-odt: odt with mental accounts. bc: behaviour cloning
+    distribution over actions with an entropy constraint. ewa-vq-odt: odt with mental accounts that bias its attention,
+    as published. ledger-odt: odt that reads the balances of all its accounts, without a bias. bc: behaviour cloning
     with an MLP on the state alone, the baseline of all the others."""
     timestep_embedding: bool = True
     """Whether tokens carry an embedding of the absolute timestep."""
@@ -287,6 +296,9 @@ class PolicyConfig(ModelConfig):
         check_count("state_dim", self.state_dim, 1)
         super().__post_init__()
         _check_reward_input(self.method, self)
+        _check_bias(self.method, self.accounts)
+        if self.method == "ledger-odt":  # the name says it
+            object.__setattr__(self, "accounts", replace(self.accounts, ledger_input="state"))
         if self.enters_foregone and not self.action.is_discrete:
             raise ValueError("accounts.foregone needs discrete actions, whose payoffs info['foregone'] can list")
         if self.accounts.window_steps and not self.acting_context <= self.accounts.window_steps <= self.context_length:
@@ -298,6 +310,11 @@ class PolicyConfig(ModelConfig):
     @property
     def has_accounts(self) -> bool:
         """Whether the policy keeps mental accounts."""
+        return self.method in WITH_ACCOUNTS
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether the accounts bias the attention."""
         return self.method == "ewa-vq-odt"
 
     @property
@@ -355,7 +372,7 @@ class TrainConfig:
     env_id: str | None = None
     """A Gymnasium environment; None: the task's."""
     method: Method = "ewa-vq-odt"
-    """bc, dt, odt or ewa-vq-odt."""
+    """bc, dt, odt, ewa-vq-odt (the paper's) or ledger-odt."""
     seed: int = 0
     """Seed of everything random: weights, windows, exploration, environments. Runs with equal seeds are paired across
     methods."""
@@ -429,12 +446,13 @@ class TrainConfig:
             check_choice(self, name)
         if self.task is None and self.env_id is None:
             raise ValueError("give a task or an env_id: there is nothing to learn from otherwise")
-        if self.method != "ewa-vq-odt" and self.model.accounts.ledger_input != "none":
+        if self.method not in WITH_ACCOUNTS and self.model.accounts.ledger_input != "none":
             raise ValueError(
                 f"method {self.method} keeps no accounts, so there is no ledger to read; set accounts.ledger_input to "
-                "'none', or method to ewa-vq-odt"
+                "'none', or method to ledger-odt"
             )
         _check_reward_input(self.method, self.model)
+        _check_bias(self.method, self.model.accounts)
         for name, least in _LEAST.items():
             check_count(name, getattr(self, name), least)
         for name in ("lr", "grad_clip", "initial_lambda", "lambda_lr"):
@@ -462,13 +480,20 @@ class TrainConfig:
         return pretraining + self.online_iterations * self.updates_per_iteration
 
     def for_method(self, method: Method) -> Self:
-        """The same configuration for another method, without inputs that this method does not have."""
-        model = self.model
-        if method != "ewa-vq-odt":
-            model = replace(model, accounts=replace(model.accounts, ledger_input="none"))
+        """The same configuration for another method, without what this method does not have.
+
+        From ledger-odt, ewa-vq-odt is the published method: the default β, and the ledger is not read.
+        """
+        accounts, reward_input = self.model.accounts, self.model.reward_input
+        if method not in WITH_ACCOUNTS:
+            accounts = replace(accounts, ledger_input="none")
+        elif method == "ledger-odt":
+            accounts = replace(accounts, ledger_input="state", **OF_THE_BIAS)
+        elif self.method == "ledger-odt":
+            accounts = replace(accounts, ledger_input="none", **OF_THE_BIAS)
         if method == "bc":
-            model = replace(model, reward_input="none")
-        return replace(self, method=method, model=model)
+            reward_input = "none"
+        return replace(self, method=method, model=replace(self.model, accounts=accounts, reward_input=reward_input))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -483,6 +508,17 @@ class TrainConfig:
 def _check_reward_input(method: Method, model: ModelConfig) -> None:
     if method == "bc" and model.reward_input != "none":
         raise ValueError("method bc reads the state alone; set reward_input to 'none', or method to dt")
+
+
+def _check_bias(method: Method, accounts: AccountsConfig) -> None:
+    """Refuse options of the bias where there is none; a β of 0 says the same as no bias."""
+    for name, unused in OF_THE_BIAS.items():
+        value = getattr(accounts, name)
+        if method == "ledger-odt" and value != unused and not (name == "beta" and value == 0):
+            raise ValueError(
+                f"method ledger-odt has no attention bias, so accounts.{name} {value!r} has no effect; leave it at "
+                f"{unused!r}, or set method to ewa-vq-odt (with accounts.ledger_input 'state' it reads its ledger too)"
+            )
 
 
 def _checked_range(name: str, bounds: Sequence[float]) -> tuple[float, float]:

@@ -47,6 +47,7 @@ PRESETS: dict[PresetName, TrainConfig] = {
     ),
     "hidden": TrainConfig(
         task="hidden-arm",
+        method="ledger-odt",
         model=ModelConfig(
             hidden=64,
             layers=3,
@@ -54,7 +55,7 @@ PRESETS: dict[PresetName, TrainConfig] = {
             context_length=5,
             dropout=0.0,
             order_embedding=True,
-            accounts=AccountsConfig(reward_transform="raw", reward_clip=None, ledger_input="state", beta=0.0),
+            accounts=AccountsConfig(reward_transform="raw", reward_clip=None, ledger_input="state"),
         ),
         optimizer="adamw",
         lr=1e-3,
@@ -70,4 +71,4 @@ PRESETS: dict[PresetName, TrainConfig] = {
 }
 """Starting points. quick: small, the default. paper: the paper's quick-run protocol. odt: ODT's full protocol.
 converged: offline until returns level off on the paper's tasks. hidden: for tasks with a hidden context,
-offline; the policy reads its ledger, and there is no bias (docs/hidden.md says why)."""
+offline; method ledger-odt: the policy reads its ledger, and there is no bias (docs/hidden.md says why)."""

@@ -227,6 +227,7 @@ def test_pictures_follow_the_step(watched: Watched, found: Recording, tmp_path: 
 KINDS = {
     "accounts": config({"bias_clip": 0.3}),
     "odt": config(method="odt"),
+    "ledger-odt": config({"beta": 0.05}, method="ledger-odt"),
     "discrete": config(action=DISCRETE),
     "product": config({"codebook": "product", "account_scope": "window"}),
 }
@@ -274,6 +275,24 @@ def test_a_policy_without_accounts(watched: Watched, tmp_path: Path) -> None:
     scrub(page, 20)
     after = drawn(page, ("states", "rewards", "attention"))
     assert all(after[name] != before[name] for name in before)
+
+
+def test_a_policy_that_reads_its_ledger(watched: Watched, tmp_path: Path) -> None:
+    page = opened(watched, recording(config({"beta": 0.05}, method="ledger-odt")), tmp_path)
+    assert "no drift: this policy reads its ledger" in page.locator("#findings").inner_text()
+    figures = ("cube", "heat", "traces", "attention", "usage", "error")
+    assert page.locator("canvas").count() == len(figures) + 1
+    scrub(page, 5)
+    before = drawn(page, figures)
+    scrub(page, 20)
+    after = drawn(page, figures)
+    assert all(after[name] != before[name] for name in figures)
+    said = page.locator("#attention-readout").inner_text()
+    assert re.fullmatch(r"Step 20, layer 1, head 1: attends most to [Rsa]_\d+, [\d.]+\.", said)
+    page.locator("#attention-details summary").click()
+    settled(page)
+    for row in ("thead tr", "tbody tr:first-child"):
+        assert page.locator(f"#attention-table {row}").locator("th, td").count() == 2
 
 
 def test_the_shortest_episodes(watched: Watched, tmp_path: Path) -> None:

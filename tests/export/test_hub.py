@@ -173,3 +173,14 @@ def test_bad_input(tmp_path: Path) -> None:
         HubPolicy.from_run(tmp_path)
     with pytest.raises(FileNotFoundError, match=r"holds no policy: policy\.json is missing"):
         HubPolicy.from_pretrained(tmp_path)
+
+
+def test_the_card_of_a_policy_that_reads_its_ledger_has_no_beta() -> None:
+    config = ma.PolicyConfig(state_dim=3, action=ma.ActionSpec("discrete", 2), method="ledger-odt")
+    card = card_text(config, None)
+    assert "Online Decision Transformer that reads its ledger (ledger-odt)" in card
+    assert "reads all balances before it acts" in card
+    assert "| accounts.ledger_input | state |" in card
+    for name in ("beta", "beta_learned", "beta_per", "read", "tilt"):
+        assert f"accounts.{name} " not in card
+    assert "tilt its attention" not in card

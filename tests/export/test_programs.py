@@ -152,6 +152,11 @@ VARIANTS = {
     "k-means": Accounts(codebook="kmeans", num_codes=5, beta=0.5),
     "learned per layer and head": Accounts(beta_learned=True, beta_per="layer-head", bias_clip=0.3),
 }
+READ = {
+    "trajectory": Accounts(),
+    "window": Accounts(account_scope="window"),
+    "soft": Accounts(soft_codes=2, rule="canonical"),
+}
 
 
 @pytest.mark.parametrize("name", list(VARIANTS))
@@ -171,6 +176,19 @@ def test_foregone_rewards_are_one_more_input(scope: Any, tmp_path: Path) -> None
         assert about["checked"]["largest_difference_of_actions"] <= 1e-5
         assert about["inputs"][-1] == {"name": "foregone", "dtype": "float32", "shape": [3, 2]}
         assert "target_return, foregone, *state" in about["use"]
+
+
+@pytest.mark.parametrize("name", list(READ))
+def test_a_ledger_that_is_read_without_a_bias(name: str, tmp_path: Path) -> None:
+    """ledger-odt: what only a bias reads is no part of the state."""
+    env = gymnasium.make("Pendulum-v1")
+    policy = make_policy(env, method="ledger-odt", accounts=READ[name], context_length=5)
+    assert play_beside(policy, env, tmp_path, -200.0, steps=60)[0] <= 1e-5
+    state = set(ActingStep(policy, 1).state_names)
+    of_windows = {"payoffs", "codes", "account_mask"}
+    assert state & {*of_windows, "attractions", "weights", "balances", "ledger_attractions"} == (
+        of_windows if name == "window" else {"balances", "ledger_attractions"}
+    )
 
 
 def test_the_check_notices_a_program_that_does_something_else(tmp_path: Path) -> None:

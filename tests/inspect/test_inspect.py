@@ -57,10 +57,13 @@ KINDS: dict[str, PolicyConfig] = {
         {"rule": "canonical", "account_scope": "window", "read": "now"}, eval_context_length=2
     ),
     "rewards and a range": config(reward_input="state", return_range=(0.5, 2.0)),
+    "ledger-odt": config({"beta": 0.05}, method="ledger-odt"),
+    "ledger-odt, window": config({"beta": 0.05, "account_scope": "window"}, method="ledger-odt", eval_context_length=2),
     "odt": config(method="odt"),
 }
 with_kinds = pytest.mark.parametrize("kind", KINDS)
-with_accounts = pytest.mark.parametrize("kind", [name for name in KINDS if name != "odt"])
+with_accounts = pytest.mark.parametrize("kind", [name for name, made in KINDS.items() if made.has_accounts])
+with_bias = pytest.mark.parametrize("kind", [name for name, made in KINDS.items() if made.has_bias])
 
 
 def live(policy: DecisionTransformer, played: Episode, target: float) -> tuple[np.ndarray, np.ndarray]:
@@ -79,7 +82,7 @@ def live(policy: DecisionTransformer, played: Episode, target: float) -> tuple[n
 @with_kinds
 def test_what_is_recorded_is_what_acting_sees(kind: str) -> None:
     policy = make_policy(KINDS[kind])
-    if policy.accounts is not None and policy.accounts.scale.beta.ndim:
+    if KINDS[kind].has_bias and policy.accounts.scale.beta.ndim:
         with torch.no_grad():
             policy.accounts.scale.beta.copy_(torch.rand_like(policy.accounts.scale.beta))
     played = episode(policy, 30)
@@ -92,7 +95,7 @@ def test_what_is_recorded_is_what_acting_sees(kind: str) -> None:
     assert (np.abs(seen.bias[~there]) == 0).all()
 
 
-@with_accounts
+@with_bias
 def test_attention_without_bias_plus_bias_renormalised_is_attention_with_bias(kind: str) -> None:
     for seen in recording(KINDS[kind]).episodes:
         plus = seen.attention_without * np.exp(seen.bias.astype(np.float64))
@@ -254,15 +257,14 @@ def test_numbers_are_plain_json_and_equal_the_arrays(kind: str) -> None:
     told = json.loads(json.dumps(numbers(found), allow_nan=False))["episodes"][0]
     seen = found.episodes[0]
     names = ["observations", "actions", "rewards", "returns_to_go", "logits", "attention_without"]
-    names += ["bias", "attention_with", "drift", "sharp_bound", "paper_bound"] if seen.accounts else []
+    names += ["bias", "attention_with", "drift", "sharp_bound", "paper_bound"] if found.has_bias else []
     for name in names:
         array = np.array(told[name], dtype=float)
         expected = getattr(seen, name)
         np.testing.assert_allclose(array, np.where(np.isinf(expected), np.nan, expected), rtol=2e-6, atol=1e-12)
-    if seen.accounts is None:
-        assert "drift" not in told
-        assert "balances" not in told
-    else:
+    assert ("drift" in told) == KINDS[kind].has_bias
+    assert ("balances" in told) == KINDS[kind].has_accounts
+    if seen.accounts is not None:
         np.testing.assert_allclose(told["balances"], seen.accounts.balances, rtol=2e-6)
         np.testing.assert_array_equal(told["codes"], seen.accounts.codes)
 
@@ -274,6 +276,20 @@ def test_a_policy_without_accounts_gets_a_page_that_says_why() -> None:
         assert f'<canvas id="{figure}"' not in page
     for figure in ("states", "rewards", "attention"):
         assert f'<canvas id="{figure}"' in page
+
+
+def test_a_policy_that_reads_its_ledger_gets_a_page_without_a_bias() -> None:
+    found = recording(KINDS["ledger-odt"])
+    page = to_page(found, [NO_FILM] * 2)
+    assert "No bias is added: this policy reads its ledger." in page
+    assert "There is no bias on the attention, and so no drift: this policy reads its ledger" in page
+    assert "Drift peaked" not in page
+    for figure in ("drift", "histogram"):
+        assert f'<canvas id="{figure}"' not in page
+    for figure in ("states", "cube", "heat", "traces", "attention", "usage", "error"):
+        assert f'<canvas id="{figure}"' in page
+    assert "<!-- bias -->" not in to_page(recording(KINDS["grid"]), [NO_FILM] * 2)
+    assert not any(seen.bias.any() for seen in found.episodes)
 
 
 def test_text_is_escaped() -> None:

@@ -31,7 +31,7 @@ def train(policy: DecisionTransformer, windows: object, updates: int, lr: float)
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("method", ["dt", "odt", "ewa-vq-odt", "odt, squashed"])
+@pytest.mark.parametrize("method", ["dt", "odt", "ewa-vq-odt", "ledger-odt", "odt, squashed"])
 @pytest.mark.parametrize("discrete", [False, True])
 def test_one_batch_is_learned_by_heart(method: str, discrete: bool) -> None:
     method, _, likelihood = method.partition(", ")

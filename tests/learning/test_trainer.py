@@ -10,13 +10,14 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
 
-from mental_accounts.config import ModelConfig, TrainConfig
+from mental_accounts.config import WITH_ACCOUNTS, Method, ModelConfig, TrainConfig
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import (
@@ -24,12 +25,13 @@ from mental_accounts.errors import (
     CheckpointError,
     DivergenceError,
     InterruptedRunError,
+    StoppedRunError,
     UsageError,
 )
-from mental_accounts.learning.callbacks import Callback
+from mental_accounts.learning.callbacks import STOP, Callback
 from mental_accounts.learning.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from mental_accounts.learning.episodes import Episode
-from mental_accounts.learning.events import Event, Message, RunBegan
+from mental_accounts.learning.events import Event, IterationEnded, Message, RunBegan
 from mental_accounts.learning.preparation import prepare
 from mental_accounts.learning.replay import Replay
 from mental_accounts.learning.run_folder import RunFolder
@@ -69,7 +71,7 @@ def same_run(one: Path, other: Path) -> None:
         assert torch.equal(a, b), name
 
 
-@pytest.mark.parametrize("method", ["bc", "dt", "odt", "ewa-vq-odt"])
+@pytest.mark.parametrize("method", get_args(Method))
 def test_a_run_leaves_everything_behind(aim: TrainConfig, method: str, tmp_path: Path) -> None:
     config = replace(aim, method=method)
     start(config, tmp_path / "run").run()
@@ -83,6 +85,8 @@ def test_a_run_leaves_everything_behind(aim: TrainConfig, method: str, tmp_path:
     last = lines[-1]
     assert last["evaluation/return_vs_samples"] == last["evaluation/return_mean_gm"]
     assert ("accounts/drift_max" in last) == (method == "ewa-vq-odt")
+    assert ("accounts/beta" in last) == (method == "ewa-vq-odt")
+    assert ("accounts/attraction_max" in last) == (method in WITH_ACCOUNTS)
     if method == "ewa-vq-odt":
         assert 0 < last["accounts/drift_max"] <= last["accounts/drift_bound"]
         assert last["accounts/attraction_max"] <= 0.8 * 1.0 / 0.05
@@ -97,6 +101,29 @@ def test_a_run_leaves_everything_behind(aim: TrainConfig, method: str, tmp_path:
     again = start(config, tmp_path / "run").run()  # finished: nothing is done again
     assert numbers(tmp_path / "run") == lines
     assert again.config == policy.config
+
+
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb"])
+def test_ledger_odt_is_the_run_that_a_ledger_beside_a_beta_of_zero_was(
+    aim: TrainConfig, optimizer: str, tmp_path: Path
+) -> None:
+    """Bit for bit, with dropout; the old form goes on, too: stopped in the middle, it ends with the same numbers."""
+    accounts = replace(aim.model.accounts, ledger_input="state", beta=0.0)
+    old = replace(aim, optimizer=optimizer, model=replace(aim.model, accounts=accounts))
+    start(old, tmp_path / "old").run()
+    start(old.for_method("ledger-odt"), tmp_path / "new").run()
+    with pytest.raises(StoppedRunError):
+        start(old, tmp_path / "cut", lambda event: STOP if isinstance(event, IterationEnded) else None).run()
+    start(RunFolder(tmp_path / "cut").read_config(), tmp_path / "cut").run()
+    same_run(tmp_path / "old", tmp_path / "cut")
+    of_the_bias = {f"accounts/{name}" for name in ("drift_mean", "drift_max", "drift_bound", "bias_max", "beta")}
+    ours, before = numbers(tmp_path / "new"), numbers(tmp_path / "old")
+    assert of_the_bias <= before[-1].keys()
+    assert before[-1]["accounts/drift_max"] == 0
+    assert ours == [{name: v for name, v in line.items() if name not in of_the_bias} for line in before]
+    learned, kept = weights(tmp_path / "new"), weights(tmp_path / "old")
+    assert set(kept) - set(learned) == {"accounts.scale.beta"}
+    assert all(torch.equal(value, kept[name]) for name, value in learned.items())
 
 
 def test_same_seed_same_run_and_another_seed_another(aim: TrainConfig, tmp_path: Path) -> None:

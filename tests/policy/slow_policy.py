@@ -55,7 +55,7 @@ def column_bias_of(w, config, window, n, layer, head):
     """b[row][column]: Eq. 10's bias, or the balances as they stand at the row's time."""
     K = window["observations"].shape[1]
     bias = torch.zeros(3 * K, 3 * K, dtype=torch.float64)
-    if not config.has_accounts:
+    if not config.has_bias:
         return bias
     accounts = config.accounts
     beta = w["accounts.scale.beta"]

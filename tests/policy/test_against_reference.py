@@ -95,12 +95,32 @@ def test_beta_zero_is_bit_for_bit_plain_odt(read: str) -> None:
         assert one.grad is None or torch.equal(one.grad, other.grad), name
 
 
+@pytest.mark.parametrize("accounts", [{}, {"soft_codes": 2}, {"account_scope": "window"}, {"codebook": "product"}])
+def test_ledger_odt_is_bit_for_bit_a_ledger_beside_a_beta_of_zero(accounts: dict[str, object]) -> None:
+    """Outputs, gradients and initial weights: what the form was called before it had a name."""
+    old = make_policy(tiny({"ledger_input": "state", "beta": 0.0, **accounts}))
+    new = make_policy(tiny(accounts, method="ledger-odt"))
+    assert [name for name, _ in new.named_parameters()] == [name for name, _ in old.named_parameters()]
+    assert set(old.state_dict()) - set(new.state_dict()) == {"accounts.scale.beta"}
+    assert all(torch.equal(value, old.state_dict()[name]) for name, value in new.state_dict().items())
+    window = Window(**make_window(old, B=4, K=6, padding=[0, 2, 5, 1]))
+    found = [policy(window) for policy in (old, new)]
+    assert torch.equal(found[0].mean, found[1].mean)
+    assert torch.equal(found[0].log_std, found[1].log_std)
+    for distribution in found:
+        distribution.mean.sum().backward()
+    for (name, one), other in zip(old.named_parameters(), new.parameters(), strict=True):
+        assert (one.grad is None) == (other.grad is None), name
+        assert one.grad is None or torch.equal(one.grad, other.grad), name
+
+
 def test_same_initial_weights_for_all_methods_from_one_seed() -> None:
     weights = {}
-    for method in ("odt", "ewa-vq-odt"):
+    for method in ("odt", "ewa-vq-odt", "ledger-odt"):
         torch.manual_seed(5)
         weights[method] = dict(DecisionTransformer(tiny(method=method)).named_parameters())
-    assert all(torch.equal(value, weights["ewa-vq-odt"][name]) for name, value in weights["odt"].items())
+    for method in ("ewa-vq-odt", "ledger-odt"):
+        assert all(torch.equal(value, weights[method][name]) for name, value in weights["odt"].items())
 
 
 def test_attention_to_the_biased_columns_follows_the_bias() -> None:

@@ -1,5 +1,5 @@
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import gymnasium
@@ -60,6 +60,26 @@ def test_policies_of_version_0_1_act_as_they_did(name: str) -> None:
         chosen = policy.act(rng.standard_normal((2, 3)).astype(np.float32), context)
         np.testing.assert_allclose(chosen, expected, rtol=1e-5, atol=1e-6)
         context.record(rng.standard_normal(2).astype(np.float32), np.array([False, t == 5]))
+
+
+def test_policies_saved_before_ledger_odt_act_as_they_did() -> None:
+    """Method ewa-vq-odt that read its ledger with β = 0: the form that is called ledger-odt since."""
+    folder = Path(__file__).parent / "before_ledger_odt"
+    old = DecisionTransformer.load(folder)
+    assert (old.config.method, old.config.reads_ledger, old.config.has_bias) == ("ewa-vq-odt", True, True)
+    new = DecisionTransformer(replace(old.config, method="ledger-odt"))
+    tensors = old.state_dict()
+    assert set(tensors) - set(new.state_dict()) == {"accounts.scale.beta"}
+    new.load_state_dict({name: value for name, value in tensors.items() if name != "accounts.scale.beta"})
+    rng, contexts = np.random.default_rng(0), [policy.context(2, [5.0, -3.0]) for policy in (old, new)]
+    for t, expected in enumerate(json.loads((folder / "actions.json").read_text())):
+        seen = rng.standard_normal((2, 3)).astype(np.float32)
+        chosen = [policy.act(seen, context) for policy, context in zip((old, new), contexts, strict=True)]
+        np.testing.assert_allclose(chosen[0], expected, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(chosen[1], chosen[0])
+        rewards = rng.standard_normal(2).astype(np.float32)
+        for context in contexts:
+            context.record(rewards, np.array([False, t == 5]))
 
 
 def test_damaged_folders_are_refused_and_say_why(tmp_path: Path) -> None:
@@ -254,6 +274,12 @@ def test_a_feature_that_never_changed_does_not_drown_the_others() -> None:
 def test_options_that_lack_something_say_what() -> None:
     with pytest.raises(ValueError, match="no ledger to read"):
         TrainConfig(method="odt", model=ModelConfig(accounts=AccountsConfig(ledger_input="state")))
+    for option in ({"beta": 0.2}, {"beta_learned": True}, {"beta_per": "head"}, {"bias_clip": 0.1}, {"read": "now"}):
+        words = f"ledger-odt has no attention bias, so accounts.{next(iter(option))} "
+        with pytest.raises(ValueError, match=words):
+            TrainConfig(method="ledger-odt", model=ModelConfig(accounts=AccountsConfig(**option)))
+        with pytest.raises(ValueError, match=words):
+            tiny(option, method="ledger-odt")
     with pytest.raises(ValueError, match="soft_codes must be 1 for discrete actions"):
         DecisionTransformer(tiny({"soft_codes": 2}, action=DISCRETE))
     policy = DecisionTransformer(tiny({"state_codes": 3}))
@@ -265,6 +291,35 @@ def test_options_that_lack_something_say_what() -> None:
     window = make_window(ledger, B=2, K=4)
     del window["balances"]
     with pytest.raises(
-        ValueError, match=r"must have balances of shape \(2, 4, 9\) for accounts.ledger_input, got None"
+        ValueError, match=r"must have balances of shape \(2, 4, 9\) for a policy that reads them, got None"
     ):
         ledger(Window(**window))
+
+
+def test_ledger_odt_reads_its_ledger_whatever_the_field_says(tmp_path: Path) -> None:
+    for accounts in ({}, {"ledger_input": "state"}, {"beta": 0.0}):
+        config = tiny(accounts, method="ledger-odt")
+        assert (config.has_accounts, config.has_bias, config.reads_ledger) == (True, False, True)
+        assert config.accounts.ledger_input == "state"
+    policy = make_policy(config)
+    assert policy.accounts.scale is None
+    policy.save(tmp_path)
+    again = DecisionTransformer.load(tmp_path)
+    assert again.config == config
+    window = make_window(policy, B=2, K=4)
+    for name in ("attractions", "codes"):  # only a bias would read them
+        del window[name]
+    assert torch.equal(again(Window(**window)).mean, policy(Window(**window)).mean)
+
+
+def test_what_a_method_does_not_have_is_left_behind() -> None:
+    learned = TrainConfig(model=ModelConfig(accounts=AccountsConfig(beta_learned=True, read="now", phi=0.1)))
+    assert learned.for_method("ewa-vq-odt") == learned
+    ledger = learned.for_method("ledger-odt")
+    assert ledger.model.accounts == AccountsConfig(ledger_input="state", phi=0.1)
+    assert ledger.for_method("ewa-vq-odt").model.accounts == AccountsConfig(phi=0.1)
+    assert ledger.for_method("odt").model.accounts == AccountsConfig(phi=0.1)
+    old = TrainConfig(model=ModelConfig(accounts=AccountsConfig(ledger_input="state", beta=0.0)))
+    assert old.for_method("ewa-vq-odt") == old == TrainConfig.from_dict(old.to_dict())
+    renamed = TrainConfig(method="ledger-odt", model=old.model)  # β = 0 may stay: it says the same
+    assert renamed.for_method("ewa-vq-odt").model.accounts == AccountsConfig()

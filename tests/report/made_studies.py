@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from mental_accounts.config import TrainConfig
+from mental_accounts.config import WITH_ACCOUNTS, TrainConfig
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.report.runs import SEVEN
 from mental_accounts.study.plan import Arm, Study
@@ -34,6 +34,8 @@ def write_study(
             line |= {"time/training": 2.0}
             if job.arm.method == "ewa-vq-odt":
                 line |= {"accounts/drift_mean": 0.01, "accounts/drift_max": 0.02, "accounts/drift_bound": 0.03}
+            if job.arm.method in WITH_ACCOUNTS:
+                line |= {"accounts/codes_used": 9}
             lines.append(line)
         (job.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         last = lines[-1]["evaluation/return_mean_gm"]

@@ -68,6 +68,18 @@ def test_the_report_says_it_in_all_three_files(tmp_path: Path) -> None:
     assert len(report.headlines) == 2
 
 
+def test_a_ledger_that_is_read_has_no_drift_to_report(tmp_path: Path) -> None:
+    write_study(tmp_path / "all", returns, methods=("odt", "ewa-vq-odt", "ledger-odt"))
+    markdown = write_report(read_study(tmp_path / "all"), tmp_path).markdown.read_text()
+    assert "| ewa-vq-odt | 0.01 | 0.02 | 0.03 | 9 |" in markdown
+    assert "| ledger-odt | – | – | – | 9 |" in markdown
+    assert "ledger-odt − odt" in markdown
+    write_study(tmp_path / "ledger", returns, methods=("odt", "ledger-odt"))
+    markdown = write_report(read_study(tmp_path / "ledger"), tmp_path).markdown.read_text()
+    assert "| method | codes used |" in markdown
+    assert "how far the bias moves attention" not in markdown
+
+
 def test_two_equal_methods_cannot_be_told_apart_and_one_seed_says_nothing(tmp_path: Path) -> None:
     def equal(task: str, method: str, seed: int, name: str, n: int) -> float:
         return 1000 + 300 * noise(method, seed, name, n)

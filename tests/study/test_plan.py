@@ -33,9 +33,11 @@ def test_every_task_with_every_method_and_seed_paired(tmp_path: Path) -> None:
 
 
 def test_a_method_without_accounts_does_not_read_the_ledger_that_a_preset_reads(tmp_path: Path) -> None:
-    odt, ours = make(tmp_path, tasks=("hidden-arm",), base=PRESETS["hidden"], seeds=(0,)).jobs
+    arms = tuple(Arm.parse(name) for name in ("odt", "ewa-vq-odt", "ledger-odt"))
+    odt, papers, ours = make(tmp_path, tasks=("hidden-arm",), arms=arms, base=PRESETS["hidden"], seeds=(0,)).jobs
     assert ours.config.model.accounts.ledger_input == "state"
-    assert odt.config.model.accounts.ledger_input == "none"
+    assert odt.config.model.accounts.ledger_input == papers.config.model.accounts.ledger_input == "none"
+    assert papers.config.model.accounts.beta == 0.05
     asked = make(tmp_path, base=PRESETS["hidden"], arms=(Arm.parse("odt:ledger_input=state"),))
     with pytest.raises(ValueError, match="no ledger to read"):
         len(asked.jobs)
@@ -54,7 +56,8 @@ def test_changes_find_their_field_and_keep_its_type() -> None:
     ("text", "message"),
     [
         ("ewa", "there is no method 'ewa'; did you mean ewa-vq-odt"),
-        ("zzz", "there are bc, dt, odt, ewa-vq-odt"),
+        ("zzz", "there are bc, dt, odt, ewa-vq-odt, ledger-odt"),
+        ("ledger", "there is no method 'ledger'; did you mean ledger-odt"),
         ("odt:bata=1", "no field 'bata' to set; did you mean beta"),
         ("odt:beta", "must look like field=value"),
         ("odt:seed=3", "seed is not changed by field=value: use --seeds"),

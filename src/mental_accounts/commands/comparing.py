@@ -9,9 +9,8 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
-from mental_accounts.commands.program import command, one_line
+from mental_accounts.commands.program import command, one_line, value_of
 from mental_accounts.front_door.compare import (
-    METHODS,
     ComparisonResult,
     Scope,
     pack_study,
@@ -20,8 +19,9 @@ from mental_accounts.front_door.compare import (
     report_folders,
     run_comparison,
     seeds_from,
+    usual_comparison,
 )
-from mental_accounts.presets import PresetName
+from mental_accounts.presets import PRESETS, PresetName
 from mental_accounts.report.analysis import Analysis
 from mental_accounts.report.figures import paper_figure, save
 from mental_accounts.report.paper import beside_the_paper, paper_table_for
@@ -38,15 +38,17 @@ class Compare:
 
     `compare` alone: built-in hopper-medium, preset quick, odt, ewa-vq-odt and bc, 2 seeds.
 
+    `compare --preset hidden`: hidden-arm, and ledger-odt, the policy that reads its ledger, among the methods.
+
     `compare --task hopper-medium walker2d-medium-replay --methods odt ewa-vq-odt:account_scope=window --seeds 10
     --preset paper`: the first method is the baseline; a method can carry changes of its own.
 
     Interrupted, the same command goes on; finished runs are never repeated.
     """
 
-    task: tuple[str, ...] = ("hopper-medium",)
+    task: tuple[str, ...] = usual_comparison("quick")[0]
     """Tasks, by the names of `mental-accounts data list`."""
-    methods: tuple[str, ...] = METHODS
+    methods: tuple[str, ...] = usual_comparison("quick")[1]
     """The baseline and what is compared with it; METHOD:field=value,field=value changes fields of one of them."""
     seeds: int = 2
     """How many seeds: 0, 1, ..."""
@@ -55,7 +57,7 @@ class Compare:
     preset: PresetName = "quick"
     """Where every run starts from."""
     set: tuple[str, ...] = ()
-    """field=value: changes to the preset, for all methods."""
+    """field=value: changes to the preset, for all methods that have the field."""
     running: Annotated[Running, tyro.conf.arg(name="")] = field(default_factory=Running)
     """Where and how runs are made."""
 
@@ -114,6 +116,14 @@ class ReportCommand:
             print(f"packed: {runs} runs in {self.pack}, {self.pack.stat().st_size / 1e6:.2f} MB")
             return 0
         return _conclude(report_folders(self.folders, self.out, _say))
+
+
+def usual_compare(arguments: list[str]) -> Compare:
+    """The defaults of `compare`: those of the preset that the arguments name."""
+    named = value_of(arguments, "--preset")
+    preset: PresetName = next((known for known in PRESETS if known == named), "quick")
+    task, methods = usual_comparison(preset)
+    return Compare(task=task, methods=methods, preset=preset)
 
 
 def _run(study: Study, running: Running) -> ComparisonResult:

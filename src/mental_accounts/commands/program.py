@@ -1,4 +1,4 @@
-"""How this program was called, so that the commands it suggests can be pasted; and text for a terminal."""
+"""How this program was called, with what, and commands that can be pasted; and text for a terminal."""
 
 import shlex
 import shutil
@@ -18,6 +18,16 @@ def command(arguments: Sequence[str]) -> str:
         called = shlex.quote(sys.argv[0])
         program = called if Path(sys.argv[0]).name == NAME else f"{shlex.quote(sys.executable)} -m mental_accounts"
     return f"{program} {shlex.join(arguments)}"
+
+
+def value_of(arguments: Sequence[str], flag: str) -> str | None:
+    """What a flag was given, as `--flag value` or `--flag=value`; None if it was not, the last if it was twice."""
+    found = None
+    for place, text in enumerate(arguments):
+        name, attached, value = text.partition("=")
+        if name == flag:
+            found = value if attached else "".join(arguments[place + 1 : place + 2])
+    return found
 
 
 def one_line(text: str) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, get_args
 import tyro
 from rich.console import Console
 
-from mental_accounts.commands.program import command
+from mental_accounts.commands.program import command, value_of
 from mental_accounts.config import Method, TrainConfig
 from mental_accounts.errors import BrokenEnvironmentError, InterruptedRunError, UsageError
 from mental_accounts.front_door.evaluate import play_asked, target_warnings
@@ -117,21 +117,13 @@ class Evaluate:
 
 def starting_point(arguments: list[str]) -> Train:
     """The defaults of `train`: those of the preset or config.json that the arguments name."""
-    preset: PresetName = "quick"
-    path: Path | None = None
-    method: Method | None = None
     flags = {name.partition("=")[0] for name in arguments}
     if arguments[:1] == ["train"] and {"--preset", "--config"} <= flags:
         raise UsageError("give --preset or --config, not both: each says where to start from")
-    for place, name in enumerate(arguments):
-        flag, attached, value = name.partition("=")
-        value = value if attached else "".join(arguments[place + 1 : place + 2])
-        if flag == "--preset":
-            preset = next((known for known in PRESETS if known == value), preset)
-        if flag == "--config" and value:
-            path = Path(value)
-        if flag == "--method":
-            method = next((known for known in get_args(Method) if known == value), None)
+    named = {flag: value_of(arguments, flag) for flag in ("--preset", "--config", "--method")}
+    preset: PresetName = next((known for known in PRESETS if known == named["--preset"]), "quick")
+    method: Method | None = next((known for known in get_args(Method) if known == named["--method"]), None)
+    path = Path(named["--config"]) if named["--config"] else None
     settings = PRESETS[preset]
     if path is not None:
         settings = read_config_file(path / "config.json" if path.is_dir() else path)

@@ -33,16 +33,17 @@ class ActingStep(nn.Module):
         names = ["observations", "actions", "returns_to_go", "timesteps", "mask", "return_now", "timestep_now"]
         if config.reads_rewards:
             names += ["previous_rewards", "reward_now"]
+        of_windows = accounts.account_scope == "window"
         if config.has_accounts:
-            of_windows = accounts.account_scope == "window"
-            names += ["payoffs", "codes", "account_mask"] if of_windows else ["attractions"]
+            names += ["payoffs", "codes", "account_mask"] if of_windows else ["attractions"] if config.has_bias else []
             names += ["codes"] if (accounts.read == "now" or accounts.reward_delay) and not of_windows else []
             names += ["account_mask"] if accounts.reward_delay and not of_windows else []
-            names += ["weights"] if accounts.soft_codes > 1 else []
+            reads_weights = of_windows or config.has_bias or accounts.reward_delay
+            names += ["weights"] if accounts.soft_codes > 1 and reads_weights else []
             names += ["foregone_payoffs"] if accounts.foregone and of_windows else []
-            names += ["balances"] if config.reads_ledger and accounts.account_scope == "trajectory" else []
+            names += ["balances"] if config.reads_ledger and not of_windows else []
         state = {name: getattr(self._template, name).clone() for name in names}
-        if self._template.ledger is not None and "attractions" in names:
+        if self._template.ledger is not None and not of_windows:
             state |= {f"{LEDGER}{name}": held.clone() for name, held in self._template.ledger.named_buffers()}
         return state
 

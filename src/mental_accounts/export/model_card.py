@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mental_accounts.config import PolicyConfig
+from mental_accounts.config import OF_THE_BIAS, PolicyConfig
 from mental_accounts.fields import check_fields
 from mental_accounts.files import read_json, read_json_lines
 from mental_accounts.markdown_text import cell, plain_text
@@ -14,6 +14,7 @@ METHODS = {
     "dt": "Decision Transformer (dt)",
     "odt": "Online Decision Transformer (odt)",
     "ewa-vq-odt": "Online Decision Transformer with mental accounts (ewa-vq-odt)",
+    "ledger-odt": "Online Decision Transformer that reads its ledger (ledger-odt)",
 }
 TAGS = ("reinforcement-learning", "decision-transformer", "mental-accounts")
 
@@ -67,6 +68,8 @@ def card_text(config: PolicyConfig, run: dict[str, Any] | None, *, repo_id: str 
     where = settings.get("task") or task.get("env_id") or "an environment of the user's"
     method = METHODS[config.method]
     fields = {name: v for name, v in config.to_dict().items() if name != "accounts" or config.has_accounts}
+    if config.has_accounts and not config.has_bias:
+        fields["accounts"] = {name: v for name, v in fields["accounts"].items() if name not in OF_THE_BIAS}
     parts = [
         _front_matter(where, task, summary),
         f"# {method} for {plain_text(where)}\n",
@@ -84,6 +87,8 @@ def card_text(config: PolicyConfig, run: dict[str, Any] | None, *, repo_id: str 
 
 
 def _what(config: PolicyConfig) -> str:
+    if config.has_accounts and not config.has_bias:
+        return "a transformer that keeps an account of each kind of action and reads all balances before it acts"
     if config.has_accounts:
         return "a transformer that keeps an account of each kind of action and lets the balances tilt its attention"
     if config.is_sequence_model:

@@ -29,7 +29,6 @@ from mental_accounts.study.study_view import RunWarning
 
 MOST_SEEDS = 100_000
 PAPER_TASKS = ("hopper-medium", "walker2d-medium-replay")
-METHODS = ("odt", "ewa-vq-odt", "bc")
 Scope = Literal["window", "trajectory"]
 Say = Callable[[str], None]
 
@@ -83,8 +82,8 @@ class ComparisonResult:
 
 
 def compare(
-    tasks: str | Sequence[str] = ("hopper-medium",),
-    methods: str | Sequence[str] = METHODS,
+    tasks: str | Sequence[str] | None = None,
+    methods: str | Sequence[str] | None = None,
     *,
     seeds: int | Sequence[int] = 2,
     preset: PresetName = "quick",
@@ -100,8 +99,10 @@ def compare(
     """Run every task with every method and seed, each in a process of its own, and report which method helps.
 
     Args:
-        tasks: one or several, by the names of `mental-accounts data list`.
+        tasks: one or several, by the names of `mental-accounts data list`. None: the preset's (hopper-medium; hidden:
+            hidden-arm).
         methods: the baseline, then the methods to compare with it; `ewa-vq-odt:beta=0.1` changes fields of one method.
+            None: odt, ewa-vq-odt and bc, with preset hidden ledger-odt too.
         seeds: how many (0, 1, ...), or which.
         preset: where every run starts from.
         out: the folder; None: comparisons/<tasks>-<preset>. Given the same folder again, it continues where it stopped.
@@ -111,12 +112,14 @@ def compare(
         cpus: Ray: CPU cores per run.
         gpus: Ray: GPUs per run.
         progress: as in `ma.train`.
-        changes: fields of TrainConfig, for all methods: lr=3e-4, model={"hidden": 64}, or hidden=64.
+        changes: fields of TrainConfig, for all methods that have them: lr=3e-4, model={"hidden": 64}, or hidden=64.
     """
     for name in changes:
         if name in OWN_FLAGS:
             raise UsageError(f"{name} is not a change: a comparison sets it itself, by tasks=, methods= and seeds=")
     chosen = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+    usual_tasks, usual_methods = usual_comparison(preset)
+    tasks, methods = usual_tasks if tasks is None else tasks, usual_methods if methods is None else methods
     given = (tasks,) if isinstance(tasks, str) else tuple(tasks)
     running = Running(None if out is None else Path(out), workers, launcher, address, cpus, gpus)
     study = plan_study(given, (methods,) if isinstance(methods, str) else methods, chosen, preset, changes, running.out)
@@ -130,6 +133,12 @@ def compare(
     return result
 
 
+def usual_comparison(preset: PresetName) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Tasks and methods of a comparison that names none: the preset's task, and its method among the usual ones."""
+    start = preset_of(preset)
+    return (start.task or "hopper-medium",), ("odt", *dict.fromkeys(("ewa-vq-odt", start.method)), "bc")
+
+
 def plan_study(
     tasks: Sequence[str],
     methods: Sequence[str],
@@ -138,8 +147,11 @@ def plan_study(
     changes: Mapping[str, Any],
     out: Path | None = None,
 ) -> Study:
-    """The runs of a comparison; invalid settings are refused here."""
-    base = with_changes(preset_of(preset), changes)
+    """The runs of a comparison; invalid settings are refused here.
+
+    Changes apply to the published method, which has all that can be changed; every other one takes from it what it has.
+    """
+    base = with_changes(preset_of(preset).for_method("ewa-vq-odt"), changes)
     name = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", task) for task in tasks)[:80]
     arms = tuple(Arm.parse(text) for text in methods)
     return Study(out or Path("comparisons") / f"{name}-{preset}", tuple(tasks), arms, tuple(seeds), base, preset)

@@ -51,6 +51,7 @@ def to_page(recording: Recording, films: Sequence[Film]) -> str:
     template = _read("inspect.html")
     kept = {"accounts": recording.codes is not None, "plain": recording.codes is None}
     kept["cube"] = recording.codes is not None and recording.codes.cube is not None
+    kept["bias"] = recording.has_bias
     for name, keep in kept.items():
         template = re.sub(rf"<!-- {name} -->(.*?)<!-- /{name} -->", r"\1" if keep else "", template, flags=re.DOTALL)
     values = {name: escape(text) for name, text in _texts(recording).items()}
@@ -77,8 +78,8 @@ def _texts(recording: Recording) -> dict[str, str]:
         "no_accounts": "" if codes else why_no_accounts(recording.method),
         "attention_caption": "Grey bars show the attention without the accounts' bias, blue bars with it; below is the "
         "difference: attention that the accounts moved towards a token (blue) or away from it (orange)."
-        if codes
-        else "No bias is added.",
+        if recording.has_bias
+        else f"No bias is added{': this policy reads its ledger' if codes else ''}.",
         "scope": _scope_text(recording),
         "episodes": _count(len(episodes), "episode"),
         "cube_note": " The codes differ in these three dimensions only."
@@ -115,6 +116,7 @@ def _data(recording: Recording, films: Sequence[Film]) -> dict[str, Any]:
         "layers": layers,
         "heads": heads,
         "states": episodes[0].observations.shape[1],
+        "bias": recording.has_bias,
         "steps": sum(len(episode) for episode in episodes),
         "meanReward": float(np.concatenate([episode.rewards for episode in episodes]).mean(dtype=np.float64)),
     }
@@ -163,16 +165,21 @@ def _episode(
         "without": pack(episode.attention_without, half=half) if attention else None,
     }
     if episode.accounts is not None and recording.codes is not None:
-        held, n = episode.accounts, len(TOKEN_KINDS)
+        held = episode.accounts
         values |= {
             "places": pack(places_of(recording.codes, held.codes)),
             "balances": pack(held.balances, half=held.balances.nbytes > FULL_BYTES // len(recording.episodes)),
             "error": pack(held.routing_error),
+        }
+    if recording.has_bias:
+        values |= {
             "drift": pack(episode.drift),
             "sharp": pack(episode.sharp_bound),
             "paper": pack(episode.paper_bound),
             "clipped": pack(np.asarray(episode.clipped.any(axis=(1, 2)))),
-            "bias": pack(_shared(episode.bias[..., n - 1 :: n]), half=half) if attention else None,  # of action columns
+            "bias": pack(_shared(episode.bias[..., len(TOKEN_KINDS) - 1 :: len(TOKEN_KINDS)]), half=half)
+            if attention
+            else None,  # of action columns
         }
     return values
 

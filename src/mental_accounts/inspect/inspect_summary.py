@@ -12,6 +12,9 @@ from mental_accounts.inspect.recording import EpisodeRecord, Recording
 
 Array = NDArray[Any]
 DIGITS = 7
+NO_BIAS = (
+    "There is no bias on the attention, and so no drift: this policy reads its ledger, all balances at every step."
+)
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def center_text(codes: Codes, place: int) -> str:
 
 
 def findings(recording: Recording, episode: EpisodeRecord) -> list[str]:
-    """Which accounts rose and fell most, when drift peaked, and whether the bias hit its clip."""
+    """Which accounts rose and fell most; if there is a bias, when drift peaked, and whether the bias hit its clip."""
     how = "terminated" if episode.terminated else "truncated by the time limit" if episode.truncated else "ended"
     first = f"{len(episode)} steps, {how}; return {episode.total:.1f}, target {recording.target_return:g}."
     if recording.codes is None or episode.accounts is None:
@@ -79,6 +82,8 @@ def findings(recording: Recording, episode: EpisodeRecord) -> list[str]:
             )
         else:
             sentences.append(f"No account {word} {'above' if word == 'rose' else 'below'} zero.")
+    if not recording.has_bias:
+        return [*sentences, NO_BIAS]
     step, layer, head = (int(i) for i in np.unravel_index(int(episode.drift.argmax()), episode.drift.shape))
     sentences.append(
         f"Drift peaked at step {step}, layer {layer + 1}, head {head + 1}: {episode.drift[step, layer, head]:.3g}, "
@@ -146,8 +151,9 @@ def _episode_numbers(recording: Recording, episode: EpisodeRecord) -> dict[str, 
         "truncated": episode.truncated,
     }
     names = ["observations", "actions", "rewards", "returns_to_go", "logits", "attention_without"]
-    if episode.accounts is not None:
+    if recording.has_bias:
         names += ["bias", "attention_with", "clipped", "drift", "sharp_bound", "size_bound", "paper_bound"]
+    if episode.accounts is not None:
         for name in ("codes", "payoffs", "balances", "routing_error"):
             values[name] = plain(getattr(episode.accounts, name))
     return values | {name: plain(getattr(episode, name)) for name in names}

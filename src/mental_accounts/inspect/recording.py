@@ -49,7 +49,7 @@ class EpisodeRecord:
     terminated: bool
     truncated: bool
     logits: Array  # (T, layers, heads, S) of the predicting row, without the bias; -inf before the first step
-    bias: Array  # (T, layers, heads, S): added to these logits by the accounts
+    bias: Array  # (T, layers, heads, S): added to these logits by the accounts; zeros without a bias
     clipped: Array  # (T, layers, heads) bool: whether the bias was at its clip
     accounts: EpisodeAccounts | None  # None for a policy without accounts
 
@@ -108,6 +108,7 @@ class Recording:
     context: int  # K: steps in the context while acting
     source: str  # "played" or "recorded"
     scope: str  # where accounts begin: "trajectory" or "window"; "" without accounts
+    has_bias: bool  # whether the accounts bias the attention; ledger-odt has accounts and no bias
     clip: float | None  # ε at which the bias is clipped, if it is
     codes: Codes | None  # None for a policy without accounts
     episodes: tuple[EpisodeRecord, ...]
@@ -151,6 +152,7 @@ def record(
         policy.config.acting_context,
         "played" if recorded is None else "recorded",
         "" if accounts is None else accounts.config.account_scope,
+        policy.config.has_bias,
         None if accounts is None else accounts.config.bias_clip,
         codes,
         records,

@@ -40,11 +40,21 @@ def exploration_measures(episodes: list[Episode]) -> dict[str, float]:
 
 @torch.no_grad()
 def account_measures(policy: DecisionTransformer, window: Window) -> dict[str, float]:
-    """The balances and how far they move attention, on a batch of windows; empty for other methods."""
+    """The balances and how far they move attention, on a batch of windows; empty without accounts.
+
+    Without a bias (ledger-odt) there are only the balances.
+    """
     if policy.accounts is None or window.attractions is None or window.codes is None or window.mask is None:
         return {}
     present = window.mask
     attractions, codes = window.attractions[present], window.codes[present]
+    held = {
+        "accounts/codes_used": int(torch.unique(codes).numel()),
+        "accounts/attraction_min": float(attractions.min()),
+        "accounts/attraction_max": float(attractions.max()),
+    }
+    if policy.accounts.scale is None:
+        return held
     layers = attention_of(policy, window)
     tokens = present.repeat_interleave(TOKENS_PER_STEP, dim=1)[:, :-1]
     drifts = []
@@ -58,8 +68,6 @@ def account_measures(policy: DecisionTransformer, window: Window) -> dict[str, f
         "accounts/drift_max": float(drift.max()),
         "accounts/drift_bound": drift_bound(largest),
         "accounts/bias_max": largest,
-        "accounts/codes_used": int(torch.unique(codes).numel()),
-        "accounts/attraction_min": float(attractions.min()),
-        "accounts/attraction_max": float(attractions.max()),
+        **held,
         "accounts/beta": float(policy.accounts.scale().mean()),
     }

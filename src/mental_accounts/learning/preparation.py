@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from mental_accounts.config import ActionSpec, ModelConfig, PolicyConfig, TrainConfig
+from mental_accounts.config import WITH_ACCOUNTS, ActionSpec, ModelConfig, PolicyConfig, TrainConfig
 from mental_accounts.data.asked import describe_range, is_far_outside, return_range, return_scale
 from mental_accounts.data.data_checks import check_actions
 from mental_accounts.data.own_data import UNNAMED, load_own
@@ -78,11 +78,16 @@ class Preparation:
                     f"--{flag}-return asks for {asked:g}, far outside the data, whose returns are "
                     f"{describe_range(self.data.first_returns_to_go)}"
                 )
+        if config.method == "ledger-odt" and config.model.accounts.ledger_input == "none":
+            lines.append(
+                "--model.accounts.ledger-input none changes nothing: ledger-odt always reads its ledger; --method "
+                "ewa-vq-odt has the paper's bias instead, and --method odt no accounts"
+            )
         is_biased = accounts.beta != 0 or accounts.beta_learned
         if self.policy.has_accounts and not is_biased and not self.policy.reads_ledger:
             lines.append(
                 "β is 0 and the ledger is not read, so the accounts change nothing: give "
-                "--model.accounts.beta 0.05, or --model.accounts.ledger-input state"
+                "--model.accounts.beta 0.05, or --method ledger-odt"
             )
         return lines
 
@@ -185,7 +190,7 @@ def _check_fit(data: Trajectories, state_dim: int, action: ActionSpec, task: str
 def _random_data(config: TrainConfig, env: EnvironmentSource, start: Path | None) -> Trajectories:
     if start is not None and start.exists():
         return Trajectories.load(start, gamma=config.model.gamma)
-    foregone = config.method == "ewa-vq-odt" and config.model.accounts.foregone
+    foregone = config.method in WITH_ACCOUNTS and config.model.accounts.foregone
     envs = Environments(env, config.random_episodes, foregone=foregone)
     data = as_trajectories(play_randomly(envs, derive(config.seed, "random")), gamma=config.model.gamma)
     envs.close()

@@ -1,6 +1,7 @@
 """The policy: a causal transformer over (return-to-go, state, action) that predicts actions at its state tokens.
 
-One network for dt, odt and ewa-vq-odt; `config.method` determines the head and whether accounts bias the attention.
+One network for dt, odt, ewa-vq-odt and ledger-odt; `config.method` determines the head, and whether there are accounts
+that bias the attention (ewa-vq-odt) or are read as an input (ledger-odt).
 Method bc uses an MLP on the state instead. Inputs are raw: observations, actions, rewards and returns in the
 environment's units. Normalisation happens inside.
 """
@@ -32,7 +33,7 @@ INITIAL_STD = 0.02
 
 
 class DecisionTransformer(nn.Module):
-    """bc, dt, odt or ewa-vq-odt, depending on `config.method`."""
+    """bc, dt, odt, ewa-vq-odt or ledger-odt, depending on `config.method`."""
 
     state_mean: Tensor
     state_std: Tensor
@@ -215,7 +216,7 @@ class DecisionTransformer(nn.Module):
         shape, balances = (*window.timesteps.shape, self.accounts.books.ledger_size), window.balances
         if balances is None or tuple(balances.shape) != shape:
             got = None if balances is None else tuple(balances.shape)
-            raise ValueError(f"the window must have balances of shape {shape} for accounts.ledger_input, got {got}")
+            raise ValueError(f"the window must have balances of shape {shape} for a policy that reads them, got {got}")
         with torch.autocast(balances.device.type, enabled=False):
             embedded: Tensor = self.embed_ledger(balances.to(self.embed_ledger.weight.dtype))
         return embedded

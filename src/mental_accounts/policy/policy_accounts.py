@@ -23,30 +23,33 @@ from mental_accounts.policy.window import Window
 
 
 class PolicyAccounts(nn.Module):
-    """Turns actions and rewards into the bias on later attention."""
+    """Turns actions and rewards into balances, and those into the bias on later attention, if the method has one."""
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
         self.config: AccountsConfig = config.accounts
         self.books = make_books(config)
         self.window = config.account_window
-        per = self.config.beta_per
-        self.scale = BiasScale(
-            self.config.beta,
-            learned=self.config.beta_learned,
-            layers=config.layers if "layer" in per else None,
-            heads=config.heads if "head" in per else None,
-        )
-        self.token_scale = None
-        if per == "token":
+        self.scale, self.token_scale, per = None, None, self.config.beta_per
+        if config.has_bias:
+            self.scale = BiasScale(
+                self.config.beta,
+                learned=self.config.beta_learned,
+                layers=config.layers if "layer" in per else None,
+                heads=config.heads if "head" in per else None,
+            )
+        if config.has_bias and per == "token":
             self.token_scale = nn.Linear(config.hidden, 1, bias=False)
             nn.init.zeros_(self.token_scale.weight)  # every token starts with β
 
-    def bias(self, window: Window, tokens: Tensor) -> Tensor:
+    def bias(self, window: Window, tokens: Tensor) -> Tensor | None:
         """The bias on the S tokens (B, S, hidden) of a window, (B, 1 or heads, 1 or S, S), or one per layer.
 
-        An action with several codes has the mean of their attractions, weighted if there are weights.
+        None if the method has no bias. An action with several codes has the mean of their attractions, weighted if
+        there are weights.
         """
+        if self.scale is None:
+            return None
         self._check(window)
         assert window.attractions is not None
         beta, clip = (self.scale(), self.config.bias_clip) if self.token_scale is None else (1.0, None)
@@ -61,6 +64,7 @@ class PolicyAccounts(nn.Module):
 
     def _per_token(self, plain: Tensor, tokens: Tensor) -> Tensor:
         """β of each query token times the attractions: (B, 1, 1 or S, S), (B, S, hidden) -> (B, 1, S, S)."""
+        assert self.scale is not None
         assert self.token_scale is not None
         with torch.autocast(tokens.device.type, enabled=False):
             beta = self.scale() + self.token_scale(tokens.to(self.token_scale.weight.dtype))  # (B, S, 1)

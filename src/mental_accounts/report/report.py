@@ -213,21 +213,15 @@ def _paper_table(task: str, comparison: Comparison, name: str) -> Table:
 
 
 def _account_table(scores: Sequence[Scores], name: str) -> Table:
-    columns = [
-        "drift_mean",
-        "drift_max",
-        "drift_bound",
-        "bias_max",
-        "codes_used",
-        "attraction_min",
-        "attraction_max",
-        "beta",
-    ]
+    drift, held = ("drift_mean", "drift_max", "drift_bound", "bias_max"), ("attraction_min", "attraction_max")
+    known = (*drift, "codes_used", *held, "beta")
+    columns = [key for key in known if any(f"accounts/{key}" in score.accounts for score in scores)]
     rows = [[score.method, *(_number(score.accounts.get(f"accounts/{key}")) for key in columns)] for score in scores]
     return Table(
         ["method", *(key.replace("_", " ") for key in columns)],
         rows,
-        "Accounts at the end, averaged over seeds: how far the bias moves attention (total variation), and its bound.",
+        "Accounts at the end, averaged over seeds"
+        + (": how far the bias moves attention (total variation), and its bound." if "drift_mean" in columns else "."),
         name=f"accounts-{name}",
     )
 

@@ -3,6 +3,7 @@
 const SERIES = 6, MOST_STATES = 24, BINS = 30;
 const data = JSON.parse(document.getElementById("data").textContent);
 const { meta, codes } = data;
+const biased = meta.bias; // whether the accounts bias the attention
 const view = { t: 0, layer: 0, head: 0, code: 0, hover: null, ep: null };
 const el = (id) => document.getElementById(id);
 const at = (array, ...index) => array.values[index.reduce((sum, i, d) => sum * array.shape[d] + i, 0)];
@@ -247,20 +248,20 @@ const attention = {
   now(pen, w, h) {
     if (!view.ep.without) return;
     const { names, before, after } = attentionAt(view.t), n = names.length, wide = (w - LEFT - RIGHT) / n;
-    const bottom = codes ? h - 130 : h - 40, scale = valueAxis(0, Math.max(...before, ...after), 18, bottom), bar = Math.min(16, wide * 0.4);
+    const bottom = biased ? h - 130 : h - 40, scale = valueAxis(0, Math.max(...before, ...after), 18, bottom), bar = Math.min(16, wide * 0.4);
     drawAxis(pen, scale, w, 3);
     const centre = (i) => LEFT + (i + 0.5) * wide;
     for (let i = 0; i < n; i++) {
       pen.fillStyle = colours.quiet;
-      pen.fillRect(centre(i) - (codes ? bar : bar / 2), scale.y(before[i]), bar, bottom - scale.y(before[i]));
+      pen.fillRect(centre(i) - (biased ? bar : bar / 2), scale.y(before[i]), bar, bottom - scale.y(before[i]));
       pen.fillStyle = colours.mark;
-      if (codes) pen.fillRect(centre(i), scale.y(after[i]), bar, bottom - scale.y(after[i]));
+      if (biased) pen.fillRect(centre(i), scale.y(after[i]), bar, bottom - scale.y(after[i]));
     }
     pen.textBaseline = "bottom";
     pen.textAlign = "left";
     pen.fillStyle = colours.ink;
-    pen.fillText(codes ? "attention: grey without bias, blue with" : "attention", LEFT + 2, 14);
-    if (codes) {
+    pen.fillText(biased ? "attention: grey without bias, blue with" : "attention", LEFT + 2, 14);
+    if (biased) {
       const widest = Math.max(...after.map((p, i) => Math.abs(p - before[i]))) || 1;
       const change = valueAxis(-widest, widest, h - 108, h - 44);
       drawAxis(pen, change, w, 3);
@@ -294,14 +295,14 @@ const attention = {
     const { names, before, after, added } = attentionAt(view.t);
     const most = before.indexOf(Math.max(...before));
     let text = `Step ${view.t}, layer ${view.layer + 1}, head ${view.head + 1}: attends most to ${names[most]}, ${show(before[most])}`;
-    if (codes) {
+    if (biased) {
       const moved = after.map((p, i) => Math.abs(p - before[i])), far = moved.indexOf(Math.max(...moved));
       text += ` without the bias and ${show(after[most])} with it; the bias moves ${names[far]} most, by ${signed(after[far] - before[far])}`;
     }
     write("attention-readout", `${text}.`);
     if (!el("attention-details").open) return;
     fillTable("attention-table", names.map((name, i) =>
-      codes ? [name, show(before[i]), show(after[i]), signed(after[i] - before[i]), show(added[i])] : [name, show(before[i])]));
+      biased ? [name, show(before[i]), show(after[i]), signed(after[i] - before[i]), show(added[i])] : [name, show(before[i])]));
   },
 };
 function fillTable(id, rows) {

@@ -6,9 +6,8 @@ if (codes) {
   figures.push(
     new Figure("heat", () => codes.numbers.length * rowHeight() + 22, heat),
     new Figure("traces", 320, traces),
-    new Figure("attention", 340, attention),
-    new Figure("drift", 220, drift),
-    new Figure("histogram", 190, histogram),
+    new Figure("attention", biased ? 340 : 240, attention),
+    ...(biased ? [new Figure("drift", 220, drift), new Figure("histogram", 190, histogram)] : []),
     new Figure("usage", 270, usage),
     new Figure("error", 170, error),
   );
@@ -45,7 +44,7 @@ function open(episode) {
     ? `The environment before this step's action; ${film.steps.length} frames of ${T} steps.`
     : `${film.problem} The curves are the policy's observations, each on its own scale${meta.states > MOST_STATES ? `, the first ${MOST_STATES} of ${meta.states}` : ""}.`);
   el("step").max = T - 1;
-  if (codes) fillDriftTable();
+  if (biased) fillDriftTable();
   refit();
   go(Math.min(view.t, T - 1));
 }
