@@ -4,7 +4,9 @@ Importing torch alone takes `python -c` two seconds of a core. These are process
 killed, and what they change, take or break is theirs.
 """
 
+import contextlib
 import multiprocessing
+import multiprocessing.forkserver
 import os
 import sys
 from collections.abc import Callable
@@ -13,6 +15,7 @@ from typing import Any
 
 import torch
 
+ROOT = Path(__file__).parents[1]
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(["tests.fresh_process", "tests.fuzz.formats", "mental_accounts.cli"])
 
@@ -24,6 +27,8 @@ class FreshProcess:
         self._out, self._errors = folder / "printed.txt", folder / "errors.txt"
         printed = (str(self._out), str(self._errors))
         self._process = SERVER.Process(target=_run, args=(dict(os.environ), printed, call, arguments))
+        with contextlib.chdir(ROOT):  # where it finds the modules of tests
+            multiprocessing.forkserver.ensure_running()
         self._process.start()
 
     def poll(self) -> int | None:
