@@ -1,7 +1,7 @@
 """Processes that begin with everything imported: forked from a server that has imported it, once for all tests.
 
-Importing torch alone takes `python -c` two seconds of a core. These are processes of their own all the same: they may be
-killed, and what they change, take or break is theirs.
+Importing torch alone takes `python -c` two seconds of a core. These are processes of their own all the same: they may
+be killed, and what they change, take or break is theirs.
 """
 
 import contextlib
@@ -9,6 +9,7 @@ import multiprocessing
 import multiprocessing.forkserver
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ import torch
 
 ROOT = Path(__file__).parents[1]
 SERVER = multiprocessing.get_context("forkserver")
-SERVER.set_forkserver_preload(["tests.fresh_process", "tests.fuzz.formats", "mental_accounts.cli"])
+SERVER.set_forkserver_preload([
+    "tests.fresh_process", "tests.fuzz.formats", "mental_accounts.cli", "torch._dynamo", "torch.utils.tensorboard",
+])  # fmt: skip
 
 
 class FreshProcess:
-    """`call(*arguments)` in a process of its own, with today's environment; what it prints goes to files of `folder`."""
+    """`call(*arguments)` in a process of its own, in the environment of now; it prints to files of `folder`."""
 
     def __init__(self, folder: Path, call: Callable[..., object], *arguments: Any) -> None:
         self._out, self._errors = folder / "printed.txt", folder / "errors.txt"
@@ -65,6 +68,7 @@ def command(*arguments: str) -> None:
 def _run(environment: dict[str, str], printed: tuple[str, str], call: Callable[..., object], arguments: Any) -> None:
     os.environ.clear()  # the server has that of its start
     os.environ.update(environment)
+    tempfile.tempdir = None
     for descriptor, path in enumerate(printed, 1):
         with open(path, "w") as file:
             os.dup2(file.fileno(), descriptor)
