@@ -26,3 +26,9 @@ def device(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody pulls the plug on a test, and runs that keep a checkpoint of every update wait seconds for the disk."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
