@@ -1,3 +1,5 @@
+import os
+
 import pytest
 import torch
 from hypothesis import settings
@@ -6,7 +8,9 @@ from hypothesis import settings
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("default")
 
-torch.set_num_threads(1)  # the tensors are small, and threads that wait for each other on a busy machine are slow
+# The tensors are small, and threads that wait for each other on a busy machine are slow: here and in other processes.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"
 
 CUDA = pytest.param(
     "cuda",
@@ -22,3 +26,9 @@ def device(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody pulls the plug on a test, and runs that keep a checkpoint of every update wait seconds for the disk."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)

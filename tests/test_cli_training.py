@@ -1,9 +1,7 @@
 """train, resume and evaluate, called as a user calls them."""
 
 import json
-import os
 import signal
-import subprocess
 import sys
 import time
 from dataclasses import replace
@@ -20,11 +18,11 @@ from mental_accounts.learning.evaluation import play_subject, read_subject
 from mental_accounts.learning.events import Event, StageBegan, StepDone
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.run_view import SilentView
+from tests.fresh_process import FreshProcess, command
 from tests.learning.conftest import aim_data
 from tests.learning.tiny_env import ENV_ID
 
 Captured = pytest.CaptureFixture[str]
-ROOT = Path(__file__).parents[1]
 SMALL = [
     "--task", "imported/aim", "--model.hidden", "16", "--model.layers", "1", "--model.context-length", "4",
     "--updates-per-pretrain-iteration", "5", "--pretrain-iterations", "1", "--online-iterations", "2",
@@ -212,20 +210,15 @@ def test_a_tracker_gets_the_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_signals_end_a_command_with_their_code_and_say_how_to_go_on(
     number: signal.Signals, code: int, tmp_path: Path
 ) -> None:
-    command = [sys.executable, "-m", "mental_accounts", "train", *SMALL, "--run", "run"]
-    command += ["--updates-per-pretrain-iteration", "100000"]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    process = subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+    arguments = ["train", *SMALL, "--run", "run", "--updates-per-pretrain-iteration", "100000"]
+    process = FreshProcess(tmp_path, command, *arguments)
     deadline = time.monotonic() + 200
     while not (tmp_path / "run" / "metrics.jsonl").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(0.5)
     process.send_signal(number)
-    _, err = process.communicate(timeout=200)
-    assert process.returncode == code
-    assert "resume run" in err
+    assert process.wait(200) == code
+    assert "resume run" in process.stderr
     assert list((tmp_path / "run").glob("checkpoint/*/state.json"))
 
 

@@ -1,11 +1,11 @@
 """The examples run as they are, each in under two minutes."""
 
-import os
-import subprocess
-import sys
+import runpy
 from pathlib import Path
 
 import pytest
+
+from tests.fresh_process import FreshProcess
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 NEEDS = {
@@ -30,25 +30,18 @@ def test_every_example_is_listed() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(NEEDS) == set(SAYS)
 
 
+def run(path: Path) -> None:
+    runpy.run_path(str(path), run_name="__main__")
+
+
 @pytest.mark.learning
 @pytest.mark.parametrize("name", sorted(NEEDS))
-def test_an_example(name: str, tmp_path: Path) -> None:
+def test_an_example(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for library in NEEDS[name]:
         pytest.importorskip(library)
-    environment = {
-        **os.environ,
-        "OMP_NUM_THREADS": "1",
-        "MENTAL_ACCOUNTS_CACHE": str(tmp_path),
-        "TMPDIR": str(tmp_path),
-    }
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name)],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    done = FreshProcess(tmp_path, run, EXAMPLES / name)
+    assert done.wait(300) == 0, done.stderr[-2000:]
     assert SAYS[name] in done.stdout

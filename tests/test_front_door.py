@@ -3,8 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,6 +18,7 @@ from mental_accounts.front_door import train as train_module
 from mental_accounts.presets import PRESETS
 from tests.data.slow_windows import episodes as made_episodes
 from tests.data.writers import d4rl_arrays, write_hdf5
+from tests.fresh_process import FreshProcess
 from tests.learning.conftest import aim_data
 from tests.learning.tiny_env import ENV_ID, Aim
 
@@ -97,16 +96,17 @@ def test_a_run_of_an_own_class_is_stopped_resumed_and_evaluated(capsys: Captured
     assert printed.out == "", "quiet outside of a terminal"
 
 
-def test_another_process_resumes_by_passing_the_class_again() -> None:
+def resume_with_own_class() -> None:
+    ma.resume("cut", env=own_class())
+
+
+def test_another_process_resumes_by_passing_the_class_again(tmp_path: Path) -> None:
     ma.train(env=own_class(), run="cut", callbacks=stop_at(1), **SMALL)
     whole = ma.train(env=own_class(), run="whole", **SMALL)
     with pytest.raises(ma.UsageError, match="pass it again"):
         ma.resume("cut")
-    code = (
-        "import mental_accounts as ma; from tests.test_front_door import own_class; ma.resume('cut', env=own_class())"
-    )
-    program = f"import sys, torch; sys.path.append({ROOT!r}); torch.set_num_threads(1); {code}"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=300)
+    process = FreshProcess(tmp_path, resume_with_own_class)
+    assert process.wait() == 0, process.stderr
     same(ma.Run("cut"), whole)
 
 

@@ -4,7 +4,6 @@ import errno
 import os
 import signal
 import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -28,12 +27,12 @@ from mental_accounts.machine import available_memory, in_words, roughly, usable_
 from mental_accounts.policy import DecisionTransformer
 from mental_accounts.policy.size import count_codes, count_parameters
 from mental_accounts.presets import PRESETS
+from tests.fresh_process import FreshProcess, command
 from tests.learning.conftest import aim_data
 from tests.learning.fault_env import ENV_ID as FAULT_ID
 from tests.test_hostile_json import TINY, refused
 
 Captured = pytest.CaptureFixture[str]
-ROOT = Path(__file__).parents[1]
 HUGE = str(10**30)
 CPU = torch.device("cpu")
 BOX = ActionSpec("box", 3, (-1.0,) * 3, (1.0,) * 3)
@@ -330,24 +329,21 @@ def test_a_process_of_environments_that_ends_alone(
 
 
 def test_a_process_of_environments_that_hangs(
-    undisturbed: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    undisturbed: list[dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first Ctrl-C waits for the step to end; the second one, some seconds later, does not."""
     path = arm(monkeypatch, "hang", "worker")
-    command = [sys.executable, "-m", "mental_accounts", "train", *FAULTY, "--run", "one"]
-    paths = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
-    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}  # as here: sums depend on the threads
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment, text=True)
+    process = FreshProcess(tmp_path, command, "train", *FAULTY, "--run", "one")
     deadline = time.monotonic() + 120
     while path.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    with pytest.raises(subprocess.TimeoutExpired):
-        process.wait(PATIENCE_S + 0.5)
+    time.sleep(PATIENCE_S + 0.5)
+    assert process.poll() is None
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 130, err
+    code, err = process.wait(60), process.stderr
+    assert code == 130, err
     assert "stopped at once, without another checkpoint; go on with:" in err
     assert "Traceback" not in err
     assert main(["resume", "one"]) == 0

@@ -162,7 +162,8 @@ def test_a_probe_finds_what_a_vector_tells_and_no_more() -> None:
     assert noise["bits"] < 0.05
 
 
-def test_who_acts_is_answered_where_it_can_be_known() -> None:
+def test_who_acts_is_answered_where_it_can_be_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hidden_whose, "UPDATES", 200)
     torch.manual_seed(0)
     who = torch.arange(600) % 3
     seen = torch.nn.functional.one_hot(who, 3).float() + 0.1 * torch.randn(600, 3)

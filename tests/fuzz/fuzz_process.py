@@ -24,9 +24,8 @@ ROOM = 4 * 2**30
 """Address space beyond what is there when it begins: protects the machine. What keeps the rule never reaches it."""
 
 
-def main() -> None:
+def main(name: str, place: Path, first: int, count: int) -> None:
     """Cases `first` to `first + count` of a format; each follows from its number alone."""
-    name, place, first, count = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     import mental_accounts.cli
     from tests.fuzz.formats import FORMATS, good_folder
 
@@ -105,4 +104,4 @@ def _limit_memory() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

@@ -5,13 +5,12 @@ pytest tests/fuzz -m fuzz      # 400 of each
 """
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.fresh_process import FreshProcess
+from tests.fuzz import fuzz_process
 from tests.fuzz.formats import FORMATS
 
 MANY = 400
@@ -26,7 +25,6 @@ SLOW = {
     "trajectories of a run",
 }
 """These are read by commands that play or train a little where the damage does no harm."""
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -41,11 +39,9 @@ def test_many_damaged_files_are_read_or_refused(name: str, tmp_path: Path) -> No
 
 
 def check(name: str, count: int, tmp_path: Path) -> None:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.fuzz.fuzz_process", name, str(tmp_path), "0", str(count)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    lines = done.stdout.splitlines()
-    assert done.returncode == 0, f"the process ended in {lines[-1:]}: {done.stderr[-2000:]}"
+    process = FreshProcess(tmp_path, fuzz_process.main, name, tmp_path, 0, count)
+    code, lines = process.wait(3600), process.stdout.splitlines()
+    assert code == 0, f"the process ended in {lines[-1:]}: {process.stderr[-2000:]}"
     cases = [json.loads(line) for line in lines if line.startswith("{")]
     assert len(cases) == count
     broken = [case for case in cases if case["broken"]]

@@ -34,17 +34,22 @@ from .conftest import make_aim
 from .test_trainer import same_run, start
 
 EVENTS = [  # which event, and the how many-th of its kind
-    (RunBegan, 1), (StageBegan, 3), (UpdateDone, 7), (UpdateDone, 75), (StepDone, 5), (StepDone, 25),
+    (RunBegan, 1), (StageBegan, 3), (UpdateDone, 7), (UpdateDone, 25), (StepDone, 5), (StepDone, 25),
     (EvaluationEnded, 1), (ExplorationEnded, 2), (IterationEnded, 1), (IterationEnded, 5), (CheckpointWritten, 4),
 ]  # fmt: skip
 
 
+def short(aim: TrainConfig) -> TrainConfig:
+    """20 updates of pretraining and 32 online, in as many iterations as `aim`."""
+    return replace(aim, updates_per_pretrain_iteration=10, updates_per_iteration=8)
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The run of `aim` without a stop."""
+    """A short run without a stop."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        start(make_aim(folder, patch), folder / "run").run()
+        start(short(make_aim(folder, patch)), folder / "run").run()
         yield folder / "run"
 
 
@@ -106,7 +111,7 @@ def test_events_tell_what_the_folder_says(aim: TrainConfig, tmp_path: Path) -> N
 def test_a_stopped_run_goes_on_with_the_same_numbers(
     aim: TrainConfig, whole: Path, kind: type, number: int, tmp_path: Path
 ) -> None:
-    config = replace(aim, checkpoint_seconds=0.0 if kind is CheckpointWritten else 1e9)
+    config = replace(short(aim), checkpoint_seconds=0.0 if kind is CheckpointWritten else 1e9)
     with pytest.raises(StoppedRunError, match=f"stopped by callback At at {kind.__name__}"):
         start(config, tmp_path / "cut", At(kind, number)).run()
     assert not RunFolder(tmp_path / "cut").is_finished
@@ -119,7 +124,7 @@ def test_a_stopped_run_goes_on_with_the_same_numbers(
 def test_a_callback_that_raises_is_named_and_the_run_is_whole(
     aim: TrainConfig, whole: Path, kind: type, number: int, tmp_path: Path
 ) -> None:
-    config = replace(aim, checkpoint_seconds=0.0 if kind is CheckpointWritten else 1e9)
+    config = replace(short(aim), checkpoint_seconds=0.0 if kind is CheckpointWritten else 1e9)
     path, after = tmp_path / "cut", []
     told = rf"callback At raised KeyError at {kind.__name__}.*'loss'; .*ma\.resume\('{path}', callbacks=\.\.\.\)"
     with pytest.raises(CallbackError, match=told) as raised:
@@ -138,6 +143,7 @@ def test_an_error_before_anything_is_trained_is_raised_at_once(aim: TrainConfig,
 
 
 def test_an_error_at_the_end_loses_nothing(aim: TrainConfig, tmp_path: Path) -> None:
+    aim = short(aim)
     with pytest.raises(CallbackError, match="at RunEnded: no; the run is finished"):
         start(aim, tmp_path / "run", At(RunEnded, 1, ValueError("no"))).run()
     assert RunFolder(tmp_path / "run").is_finished
@@ -150,7 +156,7 @@ def test_an_error_at_the_end_loses_nothing(aim: TrainConfig, tmp_path: Path) -> 
 
 
 def test_callbacks_may_draw_random_numbers(aim: TrainConfig, whole: Path, tmp_path: Path) -> None:
-    start(aim, tmp_path / "drawing", lambda event: torch.rand(3), lambda event: torch.manual_seed(1)).run()
+    start(short(aim), tmp_path / "drawing", lambda event: torch.rand(3), lambda event: torch.manual_seed(1)).run()
     same_run(whole, tmp_path / "drawing")
 
 

@@ -5,8 +5,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -38,11 +36,10 @@ from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.policy import DecisionTransformer
 from mental_accounts.presets import PRESETS, PresetName
+from tests.fresh_process import FreshProcess
 
 from .conftest import aim_data
 from .tiny_env import ENV_ID
-
-ROOT = Path(__file__).parents[2]
 
 
 def start(config: TrainConfig, path: Path, *callbacks: Callback) -> Trainer:
@@ -133,24 +130,9 @@ def test_same_seed_same_run_and_another_seed_another(aim: TrainConfig, tmp_path:
     assert numbers(tmp_path / "one") != numbers(tmp_path / "three")
 
 
-SCRIPT = """
-import sys
-import torch
-torch.set_num_threads(1)
-from mental_accounts.learning.run_folder import RunFolder
-from mental_accounts.learning.signals import InterruptedRunError
-from mental_accounts.learning.trainer import Trainer
-folder = RunFolder(sys.argv[1])
-try:
+def go_on(path: Path) -> None:
+    folder = RunFolder(path)
     Trainer(folder.read_config(), folder).run()
-except InterruptedRunError as stop:
-    sys.exit(128 + stop.signal_number)
-"""
-
-
-def in_a_process(path: Path) -> subprocess.Popen[bytes]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, str(path)], cwd=ROOT, env=environment)
 
 
 @pytest.mark.learning
@@ -163,9 +145,9 @@ def test_killed_and_resumed_ends_the_same(aim: TrainConfig, method: str, tmp_pat
     rng = random.Random(method)
     kills = 0
     for _ in range(40):
-        process = in_a_process(tmp_path / "killed")
+        process = FreshProcess(tmp_path, go_on, tmp_path / "killed")
         if kills >= 4:
-            assert process.wait(120) == 0
+            assert process.wait(120) == 0, process.stderr
             break
         # Until something new is on disk, then on to a random moment: so that every attempt gets somewhere.
         seen = sorted((tmp_path / "killed").glob("checkpoint/*/state.json"))

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from mental_accounts.study import local
 from mental_accounts.study.local import LocalLauncher, default_workers
 from mental_accounts.study.plan import Arm, Job, Study
 from mental_accounts.study.study_view import StudyView
+from tests.fresh_process import FreshProcess, command
 
 
 def study_of(aim: TrainConfig, folder: Path, seeds: tuple[int, ...] = (0, 1)) -> Study:
@@ -66,35 +65,41 @@ def test_parallel_runs_equal_runs_by_themselves(aim: TrainConfig, tmp_path: Path
     assert results[0] == results[1]
 
 
+def on_one_core(*arguments: str) -> None:
+    """So that a run has one thread: two that wait for each other on a busy machine are slow."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, list(os.sched_getaffinity(0))[-1:])
+    command(*arguments)
+
+
 @pytest.mark.learning
 def test_an_interrupted_comparison_goes_on_without_repeating(aim: TrainConfig, tmp_path: Path) -> None:
     out = tmp_path / "out"
     small = ["pretrain_iterations=1", "updates_per_pretrain_iteration=60", "online_iterations=3"]
     small += ["updates_per_iteration=20", "eval_every=1", "eval_episodes=2", "hidden=16", "layers=1", "heads=1"]
     small += ["context_length=4", "device=cpu", "precision=float32", "batch_size=16", "pretrain_eval_every=1"]
-    command = [sys.executable, "-m", "mental_accounts", "compare", "--task", "imported/aim", "--seeds", "3"]
-    command += ["--methods", "odt", "--workers", "1", "--out", str(out), "--set", *small]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    asked = ["compare", "--task", "imported/aim", "--seeds", "3", "--methods", "odt", "--workers", "1"]
+    asked += ["--out", str(out), "--set", *small]
+    process = FreshProcess(tmp_path, on_one_core, *asked)
     until = time.monotonic() + 200
     while not list(out.glob("runs/*/*/*/summary.json")):
         assert time.monotonic() < until
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.stdout + process.stderr
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=200)
-    assert process.returncode == 130
-    assert "continue with:" in errors
+    assert process.wait(200) == 130
+    assert "continue with:" in process.stderr
     finished = {path: path.stat().st_mtime_ns for path in out.glob("runs/*/*/*/summary.json")}
     assert 1 <= len(finished) < 3
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
+    done = FreshProcess(tmp_path, on_one_core, *asked)
+    assert done.wait(300) == 0, done.stderr
     assert f"{len(finished)} finished before" in done.stdout
     assert len(list(out.glob("runs/*/*/*/summary.json"))) == 3
     assert all(path.stat().st_mtime_ns == when for path, when in finished.items())
     assert (out / "report.html").is_file()
     assert done.stdout.strip().splitlines()[-1].startswith("report: ")
-    again = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
-    assert again.returncode == 0
+    again = FreshProcess(tmp_path, on_one_core, *asked)
+    assert again.wait(200) == 0
     assert "begins" not in again.stdout
 
 
@@ -111,18 +116,16 @@ def test_what_an_environment_prints_disturbs_nobody(aim: TrainConfig, tmp_path: 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_study_that_is_told_to_end_leaves_checkpoints(aim: TrainConfig, tmp_path: Path, number: int) -> None:
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "mental_accounts", "compare", "--task", "imported/aim", "--seeds", "1"]
-    command += ["--methods", "odt", "--out", str(out), "--set", "hidden=16", "layers=1", "heads=1", "device=cpu"]
-    command += ["updates_per_pretrain_iteration=100000", "pretrain_iterations=1", "checkpoint_seconds=1000"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    asked = ["compare", "--task", "imported/aim", "--seeds", "1", "--methods", "odt", "--out", str(out), "--set"]
+    asked += ["hidden=16", "layers=1", "heads=1", "device=cpu", "updates_per_pretrain_iteration=100000"]
+    process = FreshProcess(tmp_path, command, *asked, "pretrain_iterations=1", "checkpoint_seconds=1000")
     until = time.monotonic() + 200
     while not list(out.glob("runs/*/*/*/task.json")):  # it is under way
         assert time.monotonic() < until
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.stdout + process.stderr
         time.sleep(0.1)
     time.sleep(1.0)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=200)
-    assert process.returncode == 128 + number
-    assert "continue with:" in errors
+    assert process.wait(200) == 128 + number
+    assert "continue with:" in process.stderr
     assert list(out.glob("runs/*/*/*/checkpoint/*/state.json"))

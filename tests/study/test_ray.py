@@ -14,6 +14,7 @@ import pytest
 
 from mental_accounts.config import TrainConfig
 from mental_accounts.study.cluster import Mailbox, pack, unpack
+from tests.fresh_process import FreshProcess, command
 
 ray = pytest.importorskip("ray")
 
@@ -85,12 +86,11 @@ def cluster(without_tokens: None) -> Iterator[Cluster]:
     subprocess.run(["pkill", "-9", "-f", str(place)], check=False)
 
 
-def compare(out: Path, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "mental_accounts", "compare", "--task", "imported/aim", "--seeds", "1"]
-    command += ["--methods", "odt", "ewa-vq-odt", "dt"]
-    command += ["--out", str(out), *more, "--set", *SETTINGS]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+def compare(out: Path, *more: str) -> FreshProcess:
+    arguments = ["compare", "--task", "imported/aim", "--seeds", "1", "--methods", "odt", "ewa-vq-odt", "dt"]
+    said = out.with_name(f"{out.name}-said")
+    said.mkdir()
+    return FreshProcess(said, command, *arguments, "--out", str(out), *more, "--set", *SETTINGS)
 
 
 def numbers(out: Path) -> dict[str, object]:
@@ -109,19 +109,19 @@ def test_a_lost_node_changes_nothing(aim: TrainConfig, cluster: Cluster, tmp_pat
     until = time.monotonic() + 200
     while len(list(out.glob("runs/*/*/*/checkpoint/*/state.json"))) < 2:  # both nodes have sent a checkpoint home
         assert time.monotonic() < until, "nothing came back"
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.stdout + process.stderr
         time.sleep(0.05)
     assert len(list(out.glob("runs/*/*/*/summary.json"))) < 2  # both nodes have work to do still
     cluster.kill(1)
-    stdout, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, stdout + errors
+    assert process.wait(300) == 0, process.stdout + process.stderr
     far = "--target-return asks for 1e+06, far outside the data"
     assert [f"warning: 3 runs, first imported/aim dt seed 0: {far}"] == [
-        line[: line.index(far) + len(far)] for line in stdout.splitlines() if line.startswith("warning: 3 runs")
+        line[: line.index(far) + len(far)] for line in process.stdout.splitlines() if line.startswith("warning: 3 runs")
     ]
     local = tmp_path / "local"
-    stdout, errors = compare(local, "--workers", "2").communicate(timeout=300)
-    assert numbers(out) == numbers(local), stdout + errors
+    process = compare(local, "--workers", "2")
+    assert process.wait(300) == 0, process.stdout + process.stderr
+    assert numbers(out) == numbers(local)
     assert len(numbers(out)["tasks"][0]["scores"]) == 3
     assert (out / "report.html").is_file()
 
@@ -149,6 +149,5 @@ def test_a_folder_travels_whole(tmp_path: Path) -> None:
 
 def test_no_cluster_is_said_at_once(aim: TrainConfig, tmp_path: Path) -> None:
     process = compare(tmp_path / "out", "--launcher", "ray", "--address", f"127.0.0.1:{free_port()}")
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 2
-    assert "there is no Ray cluster at 127.0.0.1" in errors
+    assert process.wait(300) == 2
+    assert "there is no Ray cluster at 127.0.0.1" in process.stderr
