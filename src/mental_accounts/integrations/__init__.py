@@ -9,7 +9,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mental_accounts.integrations.attached import AttachedAccounts, every
+    from mental_accounts.integrations.attached import AttachedAccounts
+    from mental_accounts.integrations.columns import every
     from mental_accounts.integrations.hugging_face import hugging_face_accounts
     from mental_accounts.integrations.ledger_observation import LedgerObservation
     from mental_accounts.integrations.ledger_vector_observation import LedgerVectorObservation
@@ -34,7 +35,7 @@ _HOMES = {
     "LedgerObservation": "ledger_observation",
     "LedgerVectorObservation": "ledger_vector_observation",
     "RunningRewards": "running_rewards",
-    "every": "attached",
+    "every": "columns",
     "hugging_face_accounts": "hugging_face",
     "ledger_transform": "torchrl_actors",
     "torch_accounts": "torch_modules",
