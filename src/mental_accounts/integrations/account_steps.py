@@ -5,7 +5,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mental_accounts.accounts import Books, Entry, Ledger
-from mental_accounts.accounts.precision import without_autocast
 from mental_accounts.checks import check_count, check_finite, looking_is_free
 from mental_accounts.integrations.late_entries import LateEntries
 from mental_accounts.integrations.posted import KEPT_STEPS, Posted
@@ -44,7 +43,6 @@ class AccountSteps:
         return books.one_per_action(books.trace(entry, payoffs, None if mask is None else present))
 
     @torch.no_grad()
-    @without_autocast
     def told(self, actions: Tensor, rewards: Tensor, mask: Tensor | None = None) -> Tensor:
         """What the ledger tells before each step, and after the last: (B, K[, dim]), (B, K) -> (B, K + 1, ledger_size).
 
@@ -53,7 +51,9 @@ class AccountSteps:
         """
         entry, payoffs, present = self._steps_of(actions, rewards, mask)
         codes = F.pad(entry.codes, (*[0, 0] * len(self.books.code_shape), 0, 1))  # one more step, never entered
-        return self.books.told_in_windows(Entry(codes), F.pad(payoffs, (0, 1)), F.pad(present, (0, 1), value=True))
+        payoffs, present = F.pad(payoffs.float(), (0, 1)), F.pad(present, (0, 1), value=True)
+        with torch.autocast(payoffs.device.type, enabled=False):
+            return self.books.told_in_windows(Entry(codes), payoffs, present)
 
     def _steps_of(self, actions: Tensor, rewards: Tensor, mask: Tensor | None) -> tuple[Entry, Tensor, Tensor]:
         """The entries and payoffs of windows, 0 at padding, and where they are real."""
@@ -97,7 +97,7 @@ class AccountSteps:
         posted = entries.post(self.books, actions, rewards)
         balances.append(posted)
         if self.tells:
-            told.append(self.books.told_by(entries.ledger))
+            told.append(self.books.told_by(entries.ledger).clone())
         if ended is not None:
             self.restart(ended)
         return posted

@@ -25,7 +25,7 @@ from mental_accounts.accounts import (
 from mental_accounts.accounts.precision import full_precision
 from mental_accounts.checks import looking_is_free
 from mental_accounts.integrations.account_steps import AccountSteps
-from mental_accounts.integrations.calls import Call
+from mental_accounts.integrations.calls import Arguments, Call
 from mental_accounts.integrations.columns import Columns, every
 from mental_accounts.integrations.ledger_input import (
     Added,
@@ -155,14 +155,14 @@ class AttachedAccounts(AccountSteps):
             )
         return ledger[:, steps.to(ledger.device)]
 
-    def prepare(self, call: Call, S: int, device: torch.device, first: int = 0, **found: Tensor | None) -> None:
+    def prepare(self, call: Call, S: int, device: torch.device, found: Arguments, first: int = 0) -> None:
         """Set what a call is shown: values on its S columns, and what is added to its tokens from `first` on."""
         columns = self.selector(S)
         if self.has_bias:
             call.column_values = self.spread(self.choose(columns, **found), S, device)
-        call.added = self.added(S, device, first, **found)
+        call.added = self.added(S, device, found, first)
 
-    def added(self, S: int, device: torch.device, first: int = 0, **found: Tensor | None) -> Added | None:
+    def added(self, S: int, device: torch.device, found: Arguments, first: int = 0) -> Added | None:
         """What is added to the tokens of a sequence of S, from `first` on; None if there is nothing."""
         if self.ledger_input is None:
             return None

@@ -8,6 +8,9 @@ from torch import Tensor
 
 from mental_accounts.integrations.ledger_input import Added
 
+Arguments = dict[str, Tensor | None]
+"""Arguments of a call for the accounts, by name."""
+
 ACCOUNT_ARGUMENTS = ("attractions", "ledger", "actions", "rewards", "account_mask")
 """Arguments of a model's call that are for the accounts."""
 
@@ -16,7 +19,7 @@ ACCOUNT_ARGUMENTS = ("attractions", "ledger", "actions", "rewards", "account_mas
 class Call:
     """A running call of the model: its arguments for the accounts, and what they show it."""
 
-    arguments: dict[str, Tensor | None]
+    arguments: Arguments
     thread: int
     column_values: Tensor | None = None
     """The values on its attention columns, (B, S)."""
@@ -31,7 +34,7 @@ class Call:
         return embedded if added is None else added.to_tokens(embedded)
 
 
-def pop_arguments(names: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor | None]:
+def pop_arguments(names: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
     """The arguments of a call for the accounts, removed from `kwargs` unless the model itself has a parameter so named.
 
     names: the model's own parameters.

@@ -74,8 +74,8 @@ def hugging_face_accounts(
     reader: _StepReader | _TokenReader
     reader = _StepReader(model, accounts) if decides else _TokenReader(model, accounts, steps)
     accounts.on_detach(model.register_forward_pre_hook(reader.before, with_kwargs=True).remove)
-    accounts.on_detach(model.register_forward_hook(reader.after, always_call=True).remove)
     accounts.on_detach(model.register_forward_hook(reader.succeeded).remove)
+    accounts.on_detach(model.register_forward_hook(reader.after, always_call=True).remove)
     if isinstance(reader, _TokenReader):
         accounts.on_detach(reader.forget)
     mark(model, accounts)
@@ -86,8 +86,8 @@ def _add_ledger(model: Any, accounts: AttachedAccounts, decides: bool) -> None:
     """Give the model the map, and let its embeddings add what the ledger tells."""
     from transformers import PreTrainedModel
 
-    embedding = model.embed_ln if decides else embedding_of(model)
-    hidden = embedding.normalized_shape[0] if decides else embedding.weight.shape[-1]
+    embedding: Any = model.embed_ln if decides else embedding_of(model)
+    hidden = int(embedding.weight.shape[-1])
     accounts.map_into(model, hidden, embedding.weight.device)
     (add_before if decides else add_after)(embedding, accounts)
 
@@ -138,7 +138,7 @@ class _StepReader:
                 found["rewards"] = rewards.squeeze(-1)
             if found["account_mask"] is None:
                 found["account_mask"] = given.get("attention_mask")
-            self.accounts.prepare(call, 3 * K, states.device, **found)
+            self.accounts.prepare(call, 3 * K, states.device, found)
         return args, kwargs
 
     def succeeded(self, model: nn.Module, *_: object) -> None:
@@ -200,7 +200,7 @@ class _TokenReader:
                 )
             self._read = (self._go_on(call, tokens, before, cache), cache)
             return args, kwargs
-        self.accounts.prepare(call, before + sequences.shape[1], sequences.device, before, **found)
+        self.accounts.prepare(call, before + sequences.shape[1], sequences.device, found, before)
         if tokens is None:
             return self._with_embeddings(call.take(sequences), args, kwargs)
         return args, kwargs

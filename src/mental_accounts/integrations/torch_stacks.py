@@ -70,7 +70,7 @@ class ToldStack:
         turned = batched and not self.batch_first
         rows = tokens.transpose(0, 1) if turned else tokens if batched else tokens.unsqueeze(0)
         call = self.accounts.call
-        added = self.accounts.added(rows.shape[1], rows.device, **({} if call is None else call.arguments))
+        added = self.accounts.added(rows.shape[1], rows.device, {} if call is None else call.arguments)
         if added is not None:
             rows = added.to_tokens(rows)
         return rows.transpose(0, 1) if turned else rows if batched else rows.squeeze(0)

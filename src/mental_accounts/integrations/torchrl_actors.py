@@ -128,7 +128,7 @@ class _ReturnReader:
         flat = actions.reshape(-1, K, actions.shape[-1])  # (B, K, dim), as in the model itself
         if not self.accounts.are_live and not self.accounts.were_entered:
             found |= {"actions": flat, "rewards": rewards_of(returns.reshape(-1, K)) / self.return_scale}
-        self.accounts.prepare(call, 3 * K, actions.device, **found)
+        self.accounts.prepare(call, 3 * K, actions.device, found)
         return args, kwargs
 
     def after(self, *_: Any) -> None:
