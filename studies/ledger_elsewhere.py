@@ -2,9 +2,9 @@
 
     python studies/ledger_elsewhere.py [--models gpt2 llama] [--cases alone beta ledger hand] [--seeds 5] [--json FILE]
 
-The task: 10 arms; arm j pays q_j + 0.5 N(0, 1), and each q_j follows a slow random walk. The reward of a step belongs to
-the action of three steps before, and nothing says so. The data: 1,024 episodes of 60 steps of an EWA player that does
-know (φ = 0.1, softmax of twice the attractions). Tokens: (reward, action) at each step, the reward in 12 bins.
+The task: 10 arms; arm j pays q_j + 0.5 N(0, 1), and each q_j follows a slow random walk. The reward of a step belongs
+to the action of three steps before, and nothing says so. The data: 1,024 episodes of 60 steps of an EWA player that
+does know (φ = 0.1, softmax of twice the attractions). Tokens: (reward, action) at each step, the reward in 12 bins.
 
 Small models of transformers with random initial weights (hidden 64, 2 layers, 4 heads) learn to predict the player's
 actions, and are then sampled from in 256 new episodes:
@@ -96,9 +96,9 @@ def make_model(name: str, steps: int) -> Any:
     """A small model over 10 arms, 12 bins of rewards, and "no reward yet"."""
     import transformers
 
-    ends = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+    ends: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     if name == "gpt2":
-        drops = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+        drops: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
         return transformers.GPT2LMHeadModel(
             transformers.GPT2Config(
                 vocab_size=NO_REWARD + 1, n_embd=HIDDEN, n_layer=LAYERS, n_head=HEADS, n_positions=2 * steps, **drops,

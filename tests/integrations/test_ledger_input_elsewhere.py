@@ -347,7 +347,12 @@ def test_it_is_saved_with_the_model_and_read_when_attached_again(tmp_path: Path)
     assert {"ledger_input.weight", "ledger_input.bias"} == set(kept) - set(model.state_dict())
     again = transformers.GPT2LMHeadModel.from_pretrained(tmp_path).eval()
     assert torch.equal(again(tokens).logits, stock)
-    for weights in (tmp_path, str(tmp_path), tmp_path / "model.safetensors", kept):
+    with pytest.raises(ValueError, match=r"read from .*, where the map of a ledger was saved.*or ledger_weights='new'"):
+        hugging_face_accounts(again, BOOK, RULE, **options)
+    with hugging_face_accounts(again, BOOK, RULE, **options, ledger_weights="new"):
+        assert not torch.allclose(again(tokens, **steps).logits, ours, atol=1e-3)
+    own = accounts.ledger_map.state_dict()
+    for weights in (tmp_path, str(tmp_path), tmp_path / "model.safetensors", kept, own):
         with hugging_face_accounts(again, BOOK, RULE, **options, ledger_weights=weights):
             assert torch.equal(again(tokens, **steps).logits, ours)
     inner = transformers.GPT2LMHeadModel.from_pretrained(tmp_path).eval()

@@ -52,8 +52,8 @@ def hugging_face_accounts(
 
     `ledger_input="state"` adds what the ledger tells, through a learned linear map, to the token right before each
     action (the state's, in a decision transformer); a selector like `columns` chooses other tokens. `channels` are what
-    it tells of each code. `reward_delay`: how many steps late rewards are. The map is the submodule `ledger_input`;
-    `ledger_weights` (a saved model's folder, or a state_dict) brings back one that was saved with a model.
+    it tells of each code. `reward_delay`: how many steps late rewards are. The map is the submodule `ledger_input`, and
+    is saved with the model; `ledger_weights` (the folder, or a state_dict) reads it when attached again.
     """
     check_library("transformers", "hugging_face_accounts")
     check_arguments(model, codebook, rule, beta)

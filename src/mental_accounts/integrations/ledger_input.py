@@ -22,7 +22,7 @@ from mental_accounts.integrations.columns import Columns
 LedgerTokens = Literal["none", "state"] | Columns
 """Which tokens are told the ledger: none; those right before actions; or a selector like that of actions."""
 Weights = str | Path | Mapping[str, Tensor]
-"""Where the map's weights come from: a file or folder of safetensors, or a state_dict."""
+"""Where the map's weights come from: a folder or file of safetensors, a state_dict of model or map, or "new"."""
 
 NAME = "ledger_input"
 """The name of the map in its model."""
@@ -126,10 +126,16 @@ class LedgerInput:
 
 
 def add_map(model: nn.Module, ledger_map: LedgerMap, weights: Weights | None) -> Callable[[], None]:
-    """Make the map a part of the model; returns how to take it away."""
+    """Make the map a part of the model, with these weights; returns how to take it away."""
     if hasattr(model, NAME):
         raise ValueError(f"{type(model).__name__} already has something named {NAME}, where the ledger's map would go")
-    if weights is not None:
+    came_from = Path(getattr(model, "name_or_path", None) or "")
+    if weights is None and came_from != Path() and came_from.is_dir() and _held(came_from):
+        raise ValueError(
+            f"the model was read from {came_from}, where the map of a ledger was saved with it: give "
+            f"ledger_weights={str(came_from)!r} to go on with it, or ledger_weights='new' for another"
+        )
+    if weights is not None and weights != "new":
         ledger_map.load(weights)
     model.add_module(NAME, ledger_map)
     return lambda: delattr(model, NAME)
@@ -138,27 +144,28 @@ def add_map(model: nn.Module, ledger_map: LedgerMap, weights: Weights | None) ->
 def _map_weights(weights: Weights) -> dict[str, Tensor]:
     """The weight and bias of the one map in a state_dict, or in files of safetensors."""
     if isinstance(weights, Mapping):
-        names, read = list(weights), weights.__getitem__
-        return _named(names, read, "the state_dict")
+        held, place = {name: value for name, value in weights.items() if NAME in name.split(".")}, "the state_dict"
+        held = held or (dict(weights) if set(weights) == {"weight", "bias"} else {})
+    else:
+        held, place = _held(Path(weights)), str(weights)
+    found = {name.split(".")[-1]: value for name, value in held.items()}
+    if set(found) != {"weight", "bias"} or len(held) != 2:
+        raise ValueError(
+            f"expected the weight and bias of one {NAME} in {place}, found {list(held) or 'none'}: save the model "
+            "while its accounts are attached"
+        )
+    return found
+
+
+def _held(place: Path) -> dict[str, Tensor]:
+    """The tensors of maps in a file, or in the files of a folder, by their full names."""
     from safetensors import safe_open
 
-    place = Path(weights)
     files = sorted(place.glob("*.safetensors")) if place.is_dir() else [place]
-    if not files or not all(file.is_file() for file in files):
+    if not place.is_dir() and not place.is_file():
         raise FileNotFoundError(f"ledger_weights: there is no file of safetensors at {place}")
     held: dict[str, Tensor] = {}
     for file in files:
         with safe_open(file, framework="pt") as opened:
             held |= {name: opened.get_tensor(name) for name in opened.keys() if NAME in name.split(".")}  # noqa: SIM118
-    return _named(list(held), held.__getitem__, str(place))
-
-
-def _named(names: Sequence[str], read: Callable[[str], Tensor], place: str) -> dict[str, Tensor]:
-    """The tensors of the map by their own names."""
-    found = [name for name in names if name.split(".")[-2:-1] == [NAME]]
-    if {name.split(".")[-1] for name in found} != {"weight", "bias"} or len(found) != 2:
-        raise ValueError(
-            f"expected the weight and bias of one {NAME} in {place}, found {found or 'none'}: save the model while its "
-            "accounts are attached"
-        )
-    return {name.split(".")[-1]: read(name) for name in found}
+    return held
