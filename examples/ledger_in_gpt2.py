@@ -4,7 +4,8 @@
 
 Ten arms, whose pay drifts. Each reward belongs to the arm pulled three steps before, and no token says so. GPT-2 alone
 would have to find that out, count for itself, and compare ten arms; `ledger_input="state"` tells it the balance of
-every arm before each action. The map from balances to embeddings is a part of the model: it learns and is saved with it.
+every arm before each action. The map from balances to embeddings is a part of the model: it learns and is saved with
+it.
 """
 
 import tempfile

@@ -96,17 +96,18 @@ def make_model(name: str, steps: int) -> Any:
     """A small model over 10 arms, 12 bins of rewards, and "no reward yet"."""
     import transformers
 
+    library: Any = transformers
     ends: dict[str, Any] = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
     if name == "gpt2":
         drops: dict[str, Any] = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
-        return transformers.GPT2LMHeadModel(
-            transformers.GPT2Config(
+        return library.GPT2LMHeadModel(
+            library.GPT2Config(
                 vocab_size=NO_REWARD + 1, n_embd=HIDDEN, n_layer=LAYERS, n_head=HEADS, n_positions=2 * steps, **drops,
                 **ends,
             )
         )  # fmt: skip
-    return transformers.LlamaForCausalLM(
-        transformers.LlamaConfig(
+    return library.LlamaForCausalLM(
+        library.LlamaConfig(
             vocab_size=NO_REWARD + 1, hidden_size=HIDDEN, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
             intermediate_size=4 * HIDDEN, max_position_embeddings=2 * steps, **ends,
         )

@@ -174,6 +174,40 @@ def test_an_encoders_tokens_are_told(batch_first: bool, inference: bool) -> None
     assert list(model.state_dict()) == list(encoder().state_dict())
 
 
+def test_a_bias_and_a_ledger_together() -> None:
+    model, steps, x = encoder(), bandit(), torch.randn(B, 3 * K, HIDDEN)
+    with torch_accounts(model, BOOK, RULE, 0.5, ledger_input="state", reward_delay=2) as accounts, torch.no_grad():
+        ours, added = model(src=x, **steps), torch.zeros_like(x)
+        attractions = accounts.trace(**steps)
+        told = told_by_hand(steps["actions"], steps["rewards"], ARMS, 2, ("balance",))
+        added[:, 1::3] = mapped(accounts, told[:, :K])
+    with torch_accounts(model, BOOK, RULE, 0.5):
+        assert torch.allclose(model(x + added, attractions=attractions), ours, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("book", "rule"),
+    [
+        (ma.ProductCodebook(dim=3, groups=3, bins=2), RULE),
+        (ma.GridCodebook(dim=3, bins=2), ma.CanonicalEWA(0.1, 0.2, 0.5)),
+    ],
+    ids=["product", "canonical"],
+)
+@pytest.mark.parametrize("delay", [0, 2])
+def test_any_codebook_and_rule_live_and_in_windows(book: Any, rule: Any, delay: int) -> None:
+    model, x = encoder(), torch.randn(B, 3 * K, HIDDEN)
+    actions, rewards = torch.rand(B, K, 3) * 2 - 1, torch.randn(B, K)
+    options: dict[str, Any] = {"ledger_input": "state", "channels": CHANNELS, "reward_delay": delay}
+    causal = nn.Transformer.generate_square_subsequent_mask(3 * K)
+    with torch_accounts(model, book, rule, 0.3, **options) as accounts, torch.no_grad():
+        whole = model(x, mask=causal, actions=actions, rewards=rewards)
+        accounts.begin(B)
+        for t in range(K):
+            S = 3 * t + 2
+            assert torch.allclose(model(x[:, :S], mask=causal[:S, :S])[:, -1], whole[:, S - 1], atol=1e-5)
+            accounts.post(actions[:, t], rewards[:, t])
+
+
 def test_a_list_of_layers_and_a_part_of_ones_own() -> None:
     class Block(nn.Module):
         def __init__(self) -> None:

@@ -1,8 +1,9 @@
 """Accounts and ledgers in other people's models and environments.
 
 `hugging_face_accounts`, `torch_accounts` and `torchrl_accounts` give a model of that library accounts: the same three
-arguments everywhere (codebook, rule, beta). `LedgerObservation` and `LedgerVectorObservation` put a ledger into the
-observations of a Gymnasium environment; they need no PyTorch. No library is imported before it is asked for.
+arguments everywhere (codebook, rule, beta), and `ledger_input` to tell it the ledger. `LedgerObservation` and
+`LedgerVectorObservation` put a ledger into the observations of a Gymnasium environment; they need no PyTorch. No
+library is imported before it is asked for.
 """
 
 import importlib

@@ -54,7 +54,7 @@ class ToldStack:
 
     def __init__(self, stack: nn.Module, accounts: AttachedAccounts) -> None:
         self.call, self.accounts = stack.forward, accounts
-        self.name = next(iter(inspect.signature(stack.forward).parameters))
+        self.name = list(inspect.signature(type(stack).forward).parameters)[1]  # of its class: it may be shadowed
         attention = next((part for part in stack.modules() if isinstance(part, nn.MultiheadAttention)), None)
         self.batch_first = attention is None or attention.batch_first
 
