@@ -4,8 +4,9 @@
 
 A model of hidden 256, 4 layers, 4 heads over embedded tokens (return, state, action), batch 32, AdamW, mean squared
 error; 27 codes, all three channels, rewards three steps late. The ledger is made from the window's actions and rewards
-in the call itself, or given (`ledger=`). The cases take turns, one update each, in a rotating order. Times are compared
-by the median of the ratios within a round, by totals, and by the fastest updates.
+in the call itself, or given (`ledger=`). The cases take turns, one update each, in a rotating order. Times are CPU time
+of the process, which other programs disturb less; they are compared by the median of the ratios within a round, by
+totals, and by the fastest updates.
 """
 
 import argparse
@@ -61,15 +62,15 @@ def measure(steps: int, updates: int) -> dict[str, Any]:
         for place in range(len(CASES)):
             name = CASES[(place + number) % len(CASES)]
             torch.manual_seed(number)
-            began = time.perf_counter()
+            began = time.process_time()
             cases[name].update(embedded, window, told)
             if number >= 2:  # the first are slower
-                times[name].append((time.perf_counter() - began) * 1e3)
+                times[name].append((time.process_time() - began) * 1e3)
     record = {}
     for name in CASES:
         ratios = [a / b for a, b in zip(times[name], times["without"], strict=True)]
         record[name] = {
-            "ms per update, median": statistics.median(times[name]),
+            "CPU ms per update, median": statistics.median(times[name]),
             "time beside without, median of ratios": statistics.median(ratios),
             "time beside without, of totals": sum(times[name]) / sum(times["without"]),
             "time beside without, of fastest": min(times[name]) / min(times["without"]),
