@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import ledger_elsewhere
 import mental_accounts as ma
 from mental_accounts.integrations import every, hugging_face_accounts, torch_accounts
 from mental_accounts.integrations.attached import AttachedAccounts
@@ -535,6 +536,24 @@ def test_states_of_a_torchrl_actor_are_told(kind: str) -> None:
     assert torch.allclose(call(), ours, atol=1e-5)
     hook.remove()
     assert torch.equal(call(), stock)
+
+
+def test_the_ledger_is_the_players_own() -> None:
+    """In the study: the balances that the player keeps, up to what late rewards have lost by the time they come."""
+    actions, rewards, balances = ledger_elsewhere.play(4, 12, seed=0)
+    learner = ledger_elsewhere.Learner("llama", "ledger", 0, 12)
+    assert learner.accounts is not None
+    left = (1 - ledger_elsewhere.PHI) ** ledger_elsewhere.DELAY
+    assert torch.allclose(learner.accounts.told(actions, rewards)[:, :-1], balances * left, atol=1e-6)
+    assert not balances[:, : ledger_elsewhere.DELAY + 1].any()
+    assert balances[:, ledger_elsewhere.DELAY + 1].any(dim=-1).all()
+
+
+@pytest.mark.parametrize("case", ledger_elsewhere.CASES)
+def test_the_study_runs(case: str) -> None:
+    found = ledger_elsewhere.run("gpt2", case, 0, steps=6, episodes=16, updates=2, test=4)
+    assert found["case"] == case
+    assert abs(found["return"]) < 100
 
 
 class TestBadInput:
