@@ -622,8 +622,11 @@ class TestBadInput:
             with pytest.raises(RuntimeError, match=r"did not embed its tokens with the module that the ledger"):
                 model(tokens, **steps)
 
-    def test_a_name_that_is_taken(self) -> None:
-        model = gpt2()
+    @pytest.mark.parametrize("attach", [hugging_face_accounts, torch_accounts])
+    def test_a_name_that_is_taken_and_nothing_left_of_the_bias(self, attach: Any) -> None:
+        model = gpt2() if attach is hugging_face_accounts else encoder()
         model.ledger_input = nn.Linear(2, 2)
         with pytest.raises(ValueError, match="already has something named ledger_input"):
-            hugging_face_accounts(model, BOOK, RULE, columns=every(2, 1), ledger_input="state")
+            attach(model, BOOK, RULE, 0.5, columns=every(2, 1), ledger_input="state")
+        assert not any(part._forward_pre_hooks or "forward" in part.__dict__ for part in model.modules())
+        attach(model, BOOK, RULE, 0.5, columns=every(2, 1)).detach()

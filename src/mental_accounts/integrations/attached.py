@@ -7,7 +7,8 @@ and rewards in the call; windows given to `enter` before.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
@@ -96,6 +97,15 @@ class AttachedAccounts(AccountSteps):
         """Restore the model exactly."""
         while self._undo:
             self._undo.pop()()
+
+    @contextmanager
+    def attaching(self) -> Iterator[None]:
+        """While the model is being changed: if it cannot be after all, restore it."""
+        try:
+            yield
+        except BaseException:
+            self.detach()
+            raise
 
     # What the model reads.
 

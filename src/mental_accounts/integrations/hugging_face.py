@@ -67,10 +67,11 @@ def hugging_face_accounts(
             f"{type(model).__name__} reads plain tokens: give columns=, a bool selector (S,) that is True at the "
             "tokens of actions, or every(period, offset)"
         )
-    if beta is not None:
-        bias_attention(model, accounts)
-    if accounts.tells:
-        _add_ledger(model, accounts, decides)
+    with accounts.attaching():
+        if beta is not None:
+            bias_attention(model, accounts)
+        if accounts.tells:
+            _add_ledger(model, accounts, decides)
     reader: _StepReader | _TokenReader
     reader = _StepReader(model, accounts) if decides else _TokenReader(model, accounts, steps)
     accounts.on_detach(model.register_forward_pre_hook(reader.before, with_kwargs=True).remove)

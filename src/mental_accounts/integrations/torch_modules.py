@@ -63,7 +63,8 @@ def torch_accounts(
         if isinstance(part, (nn.TransformerEncoder, nn.TransformerEncoderLayer)):
             _replace_forward(part, _SlowEncoder(part, accounts).forward, accounts)
     if stack is not None:
-        accounts.map_into(model, *hidden_size(stack))
+        with accounts.attaching():
+            accounts.map_into(model, *hidden_size(stack))
         _replace_forward(stack, ToldStack(stack, accounts).forward, accounts)
     _replace_forward(model, _Reader(model, accounts).forward, accounts)
     mark(model, accounts)

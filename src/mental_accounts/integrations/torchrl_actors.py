@@ -50,11 +50,12 @@ def torchrl_accounts(
         codebook, rule, beta, transform=transform, clip=clip, columns=None, ledger_input=ledger_input,
         channels=channels, reward_delay=reward_delay, ledger_weights=ledger_weights,
     )  # fmt: skip
-    if beta is not None:
-        bias_attention(backbone.transformer, accounts)
-    if accounts.tells:
-        accounts.map_into(backbone, backbone.hidden_size, backbone.embed_ln.weight.device)
-        add_before(backbone.embed_ln, accounts)
+    with accounts.attaching():
+        if beta is not None:
+            bias_attention(backbone.transformer, accounts)
+        if accounts.tells:
+            accounts.map_into(backbone, backbone.hidden_size, backbone.embed_ln.weight.device)
+            add_before(backbone.embed_ln, accounts)
     reader = _ReturnReader(backbone, accounts, return_scale)
     accounts.on_detach(backbone.register_forward_pre_hook(reader.before, with_kwargs=True).remove)
     accounts.on_detach(backbone.register_forward_hook(reader.after, always_call=True).remove)
