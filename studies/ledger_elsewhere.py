@@ -14,7 +14,8 @@ actions, and are then sampled from in 256 new episodes:
     ledger    hugging_face_accounts(model, codebook, rule, ledger_input="state", reward_delay=3)
     hand      the same balances and a Linear, written out below without this package
 
-Every case begins with the same weights of the model and gets the same batches.
+Every case begins with the same weights of the model, gets the same batches and is tested on bandits that begin alike;
+`player` is what the player itself gets on these.
 """
 
 import argparse
@@ -38,6 +39,7 @@ ARMS, NOISE, DRIFT, DELAY, PHI = 10, 0.5, 0.01, 3, 0.1
 BORDERS = torch.linspace(-2.0, 3.0, 11)
 NO_REWARD = ARMS + len(BORDERS) + 1
 HIDDEN, LAYERS, HEADS = 64, 2, 4
+TEST_SEED = 10_000
 CASES = ("alone", "beta", "ledger", "hand")
 
 
@@ -197,7 +199,8 @@ def run(model: str, case: str, seed: int, *, steps: int, episodes: int, updates:
         schedule.step()
     return {
         "model": model, "case": case, "seed": seed, "loss": statistics.mean(losses[-50:]),
-        "return": learner.act(test, steps, 10_000 + seed), "data": float(rewards.sum(dim=1).mean()),
+        "return": learner.act(test, steps, TEST_SEED + seed), "data": float(rewards.sum(dim=1).mean()),
+        "player": float(play(test, steps, TEST_SEED + seed)[1].sum(dim=1).mean()),
         "seconds": round(time.perf_counter() - began, 1),
     }  # fmt: skip
 
