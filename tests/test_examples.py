@@ -11,6 +11,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 NEEDS = {
     "accounts_in_hugging_face.py": ("transformers", "mujoco"),
     "game_with_the_canonical_rule.py": (),
+    "ledger_in_gpt2.py": ("transformers",),
     "ledger_with_stable_baselines3.py": ("stable_baselines3",),
     "own_data_in_minari.py": ("minari",),
     "own_environment.py": (),
@@ -19,6 +20,7 @@ NEEDS = {
 SAYS = {
     "accounts_in_hugging_face.py": "of 27 accounts in use",
     "game_with_the_canonical_rule.py": "ledger = closed form to",
+    "ledger_in_gpt2.py": "attached again",
     "ledger_with_stable_baselines3.py": "with a ledger",
     "own_data_in_minari.py": "20 trajectories, 4000 steps",
     "own_environment.py": "; random actions",

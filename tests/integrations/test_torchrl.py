@@ -154,6 +154,32 @@ def test_a_rollout_keeps_live_accounts(num_envs: int) -> None:
         assert (accounts.ledger.attractions == 0).all()
 
 
+def test_a_rollout_is_told_the_live_ledger() -> None:
+    """Each action of TorchRL's own rollout is that of one forward with what the trajectory's ledger told."""
+    T, actor, delay = 9, make("DTActor"), 2
+    policy = TensorDictModule(
+        actor, in_keys=["observation_cat", "action_cat", "return_to_go_cat"], out_keys=["action"]
+    )  # fmt: skip
+    wrapped = DecisionTransformerInferenceWrapper(policy, inference_context=K)
+    wrapped.set_tensor_keys(observation="observation_cat", action="action_cat", return_to_go="return_to_go_cat")
+    seen: list[tuple[Tensor, ...]] = []
+    options = {"ledger_input": "state", "channels": ("balance", "count"), "reward_delay": delay}
+    with torchrl_accounts(actor, BOOK, RULE, **options) as accounts, torch.no_grad():
+        env = environment(accounts, 2, K)
+        env.set_seed(0)
+        watch = actor.transformer.register_forward_pre_hook(lambda module, inputs: seen.append(inputs))
+        played = env.rollout(T, policy=wrapped)
+        watch.remove()
+        actions, rewards = played["action"].reshape(2, T, ACTION), played["next", "reward"].reshape(2, T)
+        told = accounts.told(actions, rewards)
+        accounts.end()
+        for t, inputs in enumerate(seen):
+            shown = told[:, max(0, t + 1 - K) : t + 1]
+            shown = torch.nn.functional.pad(shown, (0, 0, K - shown.shape[1], 0))
+            expected = actor.action_layer(actor.transformer(*inputs, ledger=shown)).reshape(2, K, ACTION)[:, -1]
+            assert torch.allclose(expected, actions[:, t], atol=1e-5)
+
+
 def test_one_environment_of_two_begins_anew() -> None:
     with torchrl_accounts(make("DTActor"), BOOK, RULE, 0.05) as accounts:
         env = environment(accounts, 2, K)

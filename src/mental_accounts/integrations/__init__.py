@@ -1,16 +1,18 @@
 """Accounts and ledgers in other people's models and environments.
 
 `hugging_face_accounts`, `torch_accounts` and `torchrl_accounts` give a model of that library accounts: the same three
-arguments everywhere (codebook, rule, beta). `LedgerObservation` and `LedgerVectorObservation` put a ledger into the
-observations of a Gymnasium environment; they need no PyTorch. `PerCodePolicy` is a policy for Stable-Baselines3 that
-reads all codes of such a ledger by the same network. No library is imported before it is asked for.
+arguments everywhere (codebook, rule, beta), and `ledger_input` to tell it the ledger. `LedgerObservation` and
+`LedgerVectorObservation` put a ledger into the observations of a Gymnasium environment; they need no PyTorch.
+`PerCodePolicy` is a policy for Stable-Baselines3 that reads all codes of such a ledger by the same network. No library
+is imported before it is asked for.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mental_accounts.integrations.attached import AttachedAccounts, every
+    from mental_accounts.integrations.attached import AttachedAccounts
+    from mental_accounts.integrations.columns import every
     from mental_accounts.integrations.hugging_face import hugging_face_accounts
     from mental_accounts.integrations.ledger_observation import LedgerObservation
     from mental_accounts.integrations.ledger_vector_observation import LedgerVectorObservation
@@ -38,7 +40,7 @@ _HOMES = {
     "LedgerVectorObservation": "ledger_vector_observation",
     "PerCodePolicy": "per_code_policy",
     "RunningRewards": "running_rewards",
-    "every": "attached",
+    "every": "columns",
     "hugging_face_accounts": "hugging_face",
     "ledger_transform": "torchrl_actors",
     "torch_accounts": "torch_modules",

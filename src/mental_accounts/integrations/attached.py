@@ -1,85 +1,76 @@
-"""Shared by all libraries: accounts attached to someone else's model, and the bias they add to its attention.
+"""Shared by all libraries: accounts attached to someone else's model, the bias they add to its attention, and the
+ledger they add to its tokens.
 
 The accounts need the actions and their rewards. There are four ways to provide them, and a forward uses the first one
-available: `attractions=` in the call; live accounts (`begin`, then `post` after every step); actions and rewards in the
-call; windows given to `enter` before.
+available: `attractions=` (and `ledger=`) in the call; live accounts (`begin`, then `post` after every step); actions
+and rewards in the call; windows given to `enter` before.
 """
 
 import threading
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Self
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from mental_accounts.accounts import (
     BiasScale,
     Books,
     Codebook,
-    Ledger,
     RewardTransform,
     UpdateRule,
     column_bias,
     spread_columns,
 )
 from mental_accounts.accounts.precision import full_precision
-from mental_accounts.checks import check_count, looking_is_free
-from mental_accounts.integrations.posted import KEPT_STEPS, Posted
+from mental_accounts.checks import looking_is_free
+from mental_accounts.integrations.account_steps import AccountSteps
+from mental_accounts.integrations.calls import Arguments, Call
+from mental_accounts.integrations.columns import Columns, every
+from mental_accounts.integrations.ledger_input import (
+    Added,
+    LedgerInput,
+    LedgerMap,
+    LedgerTokens,
+    Weights,
+    add_map,
+    check_ledger_input,
+)
 from mental_accounts.integrations.refusals import check_no_backward
 
-Columns = Tensor | Callable[[int], Tensor]
-"""Which columns are actions: a bool selector (S,), or a function from the number of columns S to one."""
 
-ACCOUNT_ARGUMENTS = ("attractions", "actions", "rewards", "account_mask")
-"""Arguments of a model's call that are for the accounts."""
-
-
-@dataclass
-class Call:
-    """A running call of the model: its arguments for the accounts, and the values on its attention columns."""
-
-    arguments: dict[str, Tensor | None]
-    thread: int
-    column_values: Tensor | None = None
-    made: dict[object, Any] = field(default_factory=dict)
-    """Biases and masks computed from the column values, for layers that share them."""
-
-
-def every(period: int, offset: int) -> Callable[[int], Tensor]:
-    """Action columns at a fixed offset in every step of `period` tokens: `every(3, 2)` for (return, state, action)."""
-    check_count("period", period, 1)
-    if check_count("offset", offset, 0) >= period:
-        raise ValueError(f"offset must be below period = {period}, got {offset}")
-    return lambda S: torch.arange(S) % period == offset
-
-
-class AttachedAccounts:
+class AttachedAccounts(AccountSteps):
     """Accounts attached to a model. Created by `hugging_face_accounts` and the like; a context manager.
 
     Leaving the context, or `detach()`, restores the model exactly. `beta` is a number, a tensor (see `column_bias` for
-    its shapes) or a `BiasScale`; gradients reach it if it requires them. `transform` turns rewards into payoffs, `clip`
-    limits the bias, `columns` says which tokens are actions.
+    its shapes), a `BiasScale`, or None for no bias; gradients reach it if it requires them. `transform` turns rewards
+    into payoffs, `clip` limits the bias, `columns` says which tokens are actions.
     """
 
     def __init__(
         self,
         codebook: Codebook,
         rule: UpdateRule,
-        beta: float | Tensor | BiasScale,
+        beta: float | Tensor | BiasScale | None,
         *,
         transform: RewardTransform | None,
         clip: float | None,
         columns: Columns | None,
+        ledger_input: LedgerTokens,
+        channels: Sequence[str],
+        reward_delay: int,
+        ledger_weights: Weights | None,
     ) -> None:
-        self.books = Books(codebook, rule, transform)
+        tells = check_ledger_input(ledger_input, channels, ledger_weights)
+        if beta is None and not tells:
+            raise ValueError("the accounts would do nothing: give beta, for a bias, or ledger_input='state', or both")
+        super().__init__(Books(codebook, rule, transform, channels=channels, reward_delay=reward_delay), tells)
         self.beta, self.clip = beta, clip
         self.columns: Columns = every(3, 2) if columns is None else columns
-        self.ledger: Ledger | None = None
-        """The live accounts, if any; if steps are read from tokens, those of the last call."""
-        self._posted: Posted | None = None
-        self._entered: Tensor | None = None
+        self._ledger_tokens, self._ledger_weights = ledger_input, ledger_weights
+        self.ledger_input: LedgerInput | None = None
+        """The map of the ledger, and the tokens that it is added to, if any."""
         self._calls: list[Call] = []
         self._undo: list[Callable[[], object]] = []
 
@@ -107,89 +98,22 @@ class AttachedAccounts:
         while self._undo:
             self._undo.pop()()
 
-    # Actions and rewards.
+    @contextmanager
+    def attaching(self) -> Iterator[None]:
+        """While the model is being changed: if it cannot be after all, restore it."""
+        try:
+            yield
+        except BaseException:
+            self.detach()
+            raise
 
-    def enter(self, actions: Tensor, rewards: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Trace windows, (B, K[, dim]), (B, K) and mask (B, K); forwards read them from now on.
-
-        Returns the attractions, (B, K). Accounts start at zero in each window; to carry balances over, trace whole
-        trajectories with `rule.trace` and pass the window's part as `attractions=` in the call of the model.
-        """
-        self._entered = self.trace(actions, rewards, mask)
-        return self._entered
-
-    def trace(self, actions: Tensor, rewards: Tensor, mask: Tensor | None = None) -> Tensor:
-        """The attraction of each step's own code, right after it: (B, K[, dim]), (B, K) -> (B, K)."""
-        books = self.books.to(actions.device)
-        entry = books.route_step(actions)
-        if entry.codes.shape[:2] != rewards.shape:
-            raise ValueError(
-                f"actions and rewards must be of the same windows (B, K), got {tuple(actions.shape)} and "
-                f"{tuple(rewards.shape)}"
-            )
-        present = None if mask is None else mask.bool()
-        return books.one_per_action(books.trace(entry, books.payoffs(rewards), present))
-
-    def begin(self, num_actors: int, keep: int = KEPT_STEPS) -> Ledger:
-        """Start live accounts for actors, at zero; forwards read them until `end`.
-
-        If a sequence ends in an action token, that action counts as the one still to be chosen. `keep` is the largest
-        number of actions in a sequence.
-        """
-        self.ledger = self.books.ledger(check_count("num_actors", num_actors, 1))
-        self._posted = Posted(num_actors, check_count("keep", keep, 1))
-        return self.ledger
-
-    def post(self, actions: Tensor, rewards: Tensor, ended: Tensor | None = None) -> Tensor:
-        """Enter every actor's last action and reward, (n[, dim]) and (n,); returns their balances, (n,).
-
-        Where `ended` (n,) is True the actor begins a new episode: accounts at zero, and an empty history.
-        """
-        ledger, window = self._live()
-        posted = self.post_to(ledger, actions, rewards)
-        window.append(posted)
-        if ended is not None:
-            self.restart(ended)
-        return posted
-
-    def post_to(self, ledger: Ledger, actions: Tensor, rewards: Tensor) -> Tensor:
-        """Enter actions (n[, dim]) and rewards (n,) in a ledger of this codebook and rule; returns balances, (n,)."""
-        ledger.to(actions.device)
-        books = self.books.to(actions.device)
-        return books.one_per_action(books.post(ledger, books.route_step(actions), books.payoffs(rewards)))
-
-    def restart(self, actors: Tensor) -> None:
-        """Reset the live accounts and history of the actors where (n,) is True."""
-        ledger, window = self._live()
-        ledger.reset(actors.to(ledger.attractions.device))
-        window.restart(actors)
-
-    def end(self) -> None:
-        """End the live accounts."""
-        self.ledger = self._posted = None
-
-    @property
-    def are_live(self) -> bool:
-        """Whether there are live accounts, started by `begin`."""
-        return self._posted is not None
-
-    # What attention reads.
-
-    def live_window(self, K: int, pending: bool = True) -> Tensor | None:
-        """The balances of the last K actions, (n, K); None without live accounts.
-
-        `pending`: the last of them is still to be chosen, and is 0.
-        """
-        if not self.are_live:
-            return None
-        ledger, window = self._live()
-        device = ledger.attractions.device
-        return F.pad(window.last(K - 1, device), (0, 1)) if pending else window.last(K, device)
+    # What the model reads.
 
     def choose(
         self,
         columns: Tensor,
         attractions: Tensor | None = None,
+        ledger: Tensor | None = None,
         actions: Tensor | None = None,
         rewards: Tensor | None = None,
         account_mask: Tensor | None = None,
@@ -200,31 +124,97 @@ class AttachedAccounts:
         """
         if attractions is None and (self.are_live or actions is None or rewards is None):
             check_no_backward()  # the accounts may have changed since the forward pass
-            attractions = self.live_window(int(columns.sum()), pending=bool(columns[-1]))
+            attractions = self.live_window(int(columns.sum()), pending=self._is_pending(columns))
         if attractions is None and actions is not None and rewards is not None:
             attractions = self.trace(actions, rewards, account_mask)
         if attractions is None:
             attractions = self._entered
         if attractions is None:
-            raise ValueError(
-                "the accounts have no actions and rewards: give attractions= (or actions= and rewards=) in the call of "
-                "the model, or call accounts.enter(actions, rewards) before it, or accounts.begin(num_actors) to act"
-            )
+            raise ValueError(_nothing("attractions"))
         return attractions
 
+    def choose_told(
+        self,
+        columns: Tensor,
+        steps: Tensor,
+        attractions: Tensor | None = None,
+        ledger: Tensor | None = None,
+        actions: Tensor | None = None,
+        rewards: Tensor | None = None,
+        account_mask: Tensor | None = None,
+    ) -> Tensor:
+        """What the ledger tells before these steps (P,) of a sequence with these action columns: (B, P, ledger_size).
+
+        As `choose`: from the same sources, in the same order.
+        """
+        if ledger is None and (self.are_live or actions is None or rewards is None):
+            check_no_backward()
+            if self.are_live:
+                return self.live_told(int(columns.sum()) - int(self._is_pending(columns)) - steps)
+        if ledger is None and actions is not None and rewards is not None:
+            ledger = self.told(actions, rewards, account_mask)
+        if ledger is None:
+            ledger = self._entered_told
+        if ledger is None:
+            raise ValueError(_nothing("ledger"))
+        needed, size = int(steps.max()) + 1, self.books.ledger_size
+        if ledger.ndim != 3 or ledger.shape[1] < needed or ledger.shape[2] != size:
+            raise ValueError(
+                f"the sequence layout does not match the accounts: ledger has shape {tuple(ledger.shape)}, expected "
+                f"(B, {needed} or more, {size}): what the ledger tells before each of {needed} steps"
+            )
+        return ledger[:, steps.to(ledger.device)]
+
+    def prepare(self, call: Call, S: int, device: torch.device, found: Arguments, first: int = 0) -> None:
+        """Set what a call is shown: values on its S columns, and what is added to its tokens from `first` on."""
+        columns = self.selector(S)
+        if self.has_bias:
+            call.column_values = self.spread(self.choose(columns, **found), S, device)
+        call.added = self.added(S, device, found, first)
+
+    def added(self, S: int, device: torch.device, found: Arguments, first: int = 0) -> Added | None:
+        """What is added to the tokens of a sequence of S, from `first` on; None if there is nothing."""
+        if self.ledger_input is None:
+            return None
+        columns = self.selector(S)
+        where, steps = self.ledger_input.places(S, columns)
+        where, steps = where[where >= first] - first, steps[where >= first]
+        if not len(where):
+            return None
+        told = self.choose_told(columns, steps, **found)
+        return Added(where.to(device), self.ledger_input.map(told.to(device)))
+
     @property
-    def were_entered(self) -> bool:
-        """Whether windows were given by `enter`."""
-        return self._entered is not None
+    def ledger_map(self) -> LedgerMap | None:
+        """The map of `ledger_input`, if any: a part of the model while the accounts are attached."""
+        return None if self.ledger_input is None else self.ledger_input.map
+
+    def map_into(self, model: nn.Module, hidden: int, device: torch.device | None) -> None:
+        """Give the model the map to embeddings of size `hidden`."""
+        made = LedgerMap(self.books, hidden, device)
+        self.on_detach(add_map(model, made, self._ledger_weights))
+        self.ledger_input = LedgerInput(self._ledger_tokens, self.columns, made)
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether attention is biased: β is there, and not zero without a need of gradients."""
+        beta = self.beta() if isinstance(self.beta, BiasScale) else self.beta
+        if not isinstance(beta, Tensor):
+            return beta is not None and beta != 0
+        learning = beta.requires_grad and torch.is_grad_enabled()
+        return learning or not looking_is_free(beta) or bool(beta.any())
 
     @property
     def are_silent(self) -> bool:
-        """Whether β is zero and needs no gradient: the model is then left alone."""
-        beta = self.beta() if isinstance(self.beta, BiasScale) else self.beta
-        if not isinstance(beta, Tensor):
-            return beta == 0
-        learning = beta.requires_grad and torch.is_grad_enabled()
-        return not learning and looking_is_free(beta) and not bool(beta.any())
+        """Whether there is neither a bias nor a ledger to add: the model is then left alone."""
+        return self.ledger_input is None and not self.has_bias
+
+    def _is_pending(self, columns: Tensor) -> bool:
+        """Whether the last action of a sequence with these action columns is still to be chosen."""
+        if not bool(columns[-1]) or self.ledger_input is None:
+            return bool(columns[-1])
+        _, steps = self.ledger_input.places(len(columns), columns)
+        return not len(steps) or int(steps[-1]) < int(columns.sum())  # else its last token is told of it
 
     def open(self, **arguments: Tensor | None) -> Call:
         """Begin a call of the model, possibly nested, with these arguments for `choose`."""
@@ -285,6 +275,7 @@ class AttachedAccounts:
                 f"accounts have {shape}"
             )
         beta = self.beta() if isinstance(self.beta, BiasScale) else self.beta
+        assert beta is not None
         row = layer if isinstance(beta, Tensor) and beta.ndim == 2 and beta.shape[0] > 1 else 0
         made = ("bias", row, torch.is_grad_enabled())  # a layer may be frozen
         if made not in call.made:
@@ -299,22 +290,10 @@ class AttachedAccounts:
         """Register how to undo a change to the model."""
         self._undo.append(undo)
 
-    def _live(self) -> tuple[Ledger, Posted]:
-        if self.ledger is None or self._posted is None:
-            raise RuntimeError("there are no live accounts: call begin(num_actors) first")
-        return self.ledger, self._posted
 
-
-def pop_arguments(names: Collection[str], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Tensor | None]:
-    """The arguments of a call for the accounts, removed from `kwargs` unless the model itself has a parameter so named.
-
-    names: the model's own parameters.
-    """
-    given = {**dict(zip(names, args, strict=False)), **kwargs}
-    found = {name: given.get(name) if name in names else kwargs.pop(name, None) for name in ACCOUNT_ARGUMENTS}
-    if (found["actions"] is None) != (found["rewards"] is None):
-        if "actions" not in names and "rewards" not in names:
-            alone = "rewards" if found["actions"] is None else "actions"
-            raise ValueError(f"actions= and rewards= belong together, got {alone}= alone")
-        found |= {"actions": None, "rewards": None}  # they are for the model alone
-    return found
+def _nothing(name: str) -> str:
+    """What to do if a forward has nothing to read."""
+    return (
+        f"the accounts have no actions and rewards: give {name}= (or actions= and rewards=) in the call of the model, "
+        "or call accounts.enter(actions, rewards) before it, or accounts.begin(num_actors) to act"
+    )

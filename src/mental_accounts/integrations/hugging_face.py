@@ -1,11 +1,11 @@
 """Accounts in Hugging Face models: DecisionTransformerModel, and GPT-2-style models over tokens.
 
-A reader intercepts the call of the model and sets the values on its columns; masks.py adds them to the attention.
+A reader intercepts the call of the model and sets the values on its columns, which masks.py adds to the attention, and
+what the ledger adds to its tokens.
 """
 
-import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -13,11 +13,16 @@ from weakref import WeakKeyDictionary, ref
 import torch
 from torch import Tensor, nn
 
-from mental_accounts.accounts import BiasScale, Codebook, Ledger, RewardTransform, UpdateRule
+from mental_accounts.accounts import BiasScale, Codebook, RewardTransform, UpdateRule
 from mental_accounts.extras import check_library
-from mental_accounts.integrations.attached import AttachedAccounts, Columns, pop_arguments
+from mental_accounts.integrations.attached import AttachedAccounts
+from mental_accounts.integrations.calls import Call, pop_arguments
+from mental_accounts.integrations.columns import Columns
+from mental_accounts.integrations.embeddings import add_after, add_before, check_all_added, embedding_of
+from mental_accounts.integrations.late_entries import LateEntries
+from mental_accounts.integrations.ledger_input import Added, LedgerTokens, Weights
 from mental_accounts.integrations.masks import bias_attention
-from mental_accounts.integrations.refusals import check_arguments, mark
+from mental_accounts.integrations.refusals import check_arguments, mark, refuse_outside
 
 Steps = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Tokens (B, K) of action columns -> their actions (B, K[, dim]) and rewards (B, K)."""
@@ -27,39 +32,73 @@ def hugging_face_accounts(
     model: nn.Module,
     codebook: Codebook,
     rule: UpdateRule,
-    beta: float | Tensor | BiasScale,
+    beta: float | Tensor | BiasScale | None = None,
     *,
     transform: RewardTransform | None = None,
     clip: float | None = None,
     columns: Columns | None = None,
     steps: Steps | None = None,
+    ledger_input: LedgerTokens = "none",
+    channels: Sequence[str] = ("balance",),
+    reward_delay: int = 0,
+    ledger_weights: Weights | None = None,
 ) -> AttachedAccounts:
-    """Attach accounts to a model of transformers 5.
+    """Attach accounts to a model of transformers 5: a bias (`beta`), a ledger in its input (`ledger_input`), or both.
 
     A DecisionTransformerModel gets actions and rewards in its own call, and padding from its attention_mask. A model
     over tokens (GPT2LMHeadModel and the like) needs `columns`, the tokens that are actions, and their rewards:
-    `actions=` and `rewards=` (with `account_mask=` (B, K) if windows are padded) or `attractions=` in the call, or
-    `steps`, which reads actions and rewards from those tokens; `generate` then keeps live accounts.
+    `actions=` and `rewards=` (with `account_mask=` (B, K) if windows are padded) or `attractions=` and `ledger=` in the
+    call, or `steps`, which reads actions and rewards from those tokens; `generate` then keeps live accounts.
+
+    `ledger_input="state"` adds what the ledger tells, through a learned linear map, to the token right before each
+    action (the state's, in a decision transformer); a selector like `columns` chooses other tokens. `channels` are what
+    it tells of each code. `reward_delay`: how many steps late rewards are. The map is the submodule `ledger_input`, and
+    is saved with the model; `ledger_weights` (the folder, or a state_dict) reads it when attached again.
     """
     check_library("transformers", "hugging_face_accounts")
     check_arguments(model, codebook, rule, beta)
-    accounts = AttachedAccounts(codebook, rule, beta, transform=transform, clip=clip, columns=columns)
+    accounts = AttachedAccounts(
+        codebook, rule, beta, transform=transform, clip=clip, columns=columns, ledger_input=ledger_input,
+        channels=channels, reward_delay=reward_delay, ledger_weights=ledger_weights,
+    )  # fmt: skip
     decides = _is_decision_transformer(model)
     if not decides and columns is None:
         raise ValueError(
             f"{type(model).__name__} reads plain tokens: give columns=, a bool selector (S,) that is True at the "
             "tokens of actions, or every(period, offset)"
         )
-    bias_attention(model, accounts)
+    with accounts.attaching():
+        if beta is not None:
+            bias_attention(model, accounts)
+        if accounts.tells:
+            _add_ledger(model, accounts, decides)
     reader: _StepReader | _TokenReader
     reader = _StepReader(model, accounts) if decides else _TokenReader(model, accounts, steps)
     accounts.on_detach(model.register_forward_pre_hook(reader.before, with_kwargs=True).remove)
+    accounts.on_detach(model.register_forward_hook(reader.succeeded).remove)
     accounts.on_detach(model.register_forward_hook(reader.after, always_call=True).remove)
     if isinstance(reader, _TokenReader):
-        accounts.on_detach(model.register_forward_hook(reader.succeeded).remove)
         accounts.on_detach(reader.forget)
     mark(model, accounts)
     return accounts
+
+
+def _add_ledger(model: Any, accounts: AttachedAccounts, decides: bool) -> None:
+    """Give the model the map, and let its embeddings add what the ledger tells."""
+    from transformers import PreTrainedModel
+
+    embedding: Any = model.embed_ln if decides else embedding_of(model)
+    hidden = int(embedding.weight.shape[-1])
+    accounts.map_into(model, hidden, embedding.weight.device)
+    (add_before if decides else add_after)(embedding, accounts)
+
+    def refuse(part: nn.Module, *_: object) -> None:
+        if accounts.call is None:
+            refuse_outside(part)
+
+    for part in model.modules():
+        if part is not model and isinstance(part, PreTrainedModel):
+            accounts.on_detach(part.register_forward_pre_hook(refuse).remove)
 
 
 def _is_decision_transformer(model: nn.Module) -> bool:
@@ -100,9 +139,12 @@ class _StepReader:
                 found["rewards"] = rewards.squeeze(-1)
             if found["account_mask"] is None:
                 found["account_mask"] = given.get("attention_mask")
-            chosen = self.accounts.choose(self.accounts.selector(3 * K), **found)
-            call.column_values = self.accounts.spread(chosen, 3 * K, states.device)
+            self.accounts.prepare(call, 3 * K, states.device, found)
         return args, kwargs
+
+    def succeeded(self, model: nn.Module, *_: object) -> None:
+        """All that the ledger tells was read."""
+        check_all_added(model, self.accounts)
 
     def after(self, *_: Any) -> None:
         """End the call."""
@@ -114,12 +156,12 @@ class _Stream:
     """A sequence, piece by piece: the values on its columns so far, (B, columns), and its accounts."""
 
     values: Tensor
-    ledger: Ledger
+    entries: LateEntries
 
     def sort(self, beams: Tensor) -> None:
         """Reorder: index i gets the entry of `beams[i]`."""
         self.values = self.values[beams]
-        self.ledger.sort(beams)
+        self.entries.sort(beams)
 
 
 class _TokenReader:
@@ -157,21 +199,20 @@ class _TokenReader:
                     "the sequence layout does not match the column selector: some tokens are padding, so columns "
                     "mean different things in different sequences; give sequences of one length"
                 )
-            stream = self._go_on(tokens, before, cache)
-            self._read = (stream, cache)
-            call.column_values = stream.values
+            self._read = (self._go_on(call, tokens, before, cache), cache)
             return args, kwargs
-        S = before + sequences.shape[1]
-        chosen = self.accounts.choose(self.accounts.selector(S), **found)
-        call.column_values = self.accounts.spread(chosen, S, sequences.device)
+        self.accounts.prepare(call, before + sequences.shape[1], sequences.device, found, before)
+        if tokens is None:
+            return self._with_embeddings(call.take(sequences), args, kwargs)
         return args, kwargs
 
-    def succeeded(self, _: nn.Module, __: object, output: Any) -> None:
+    def succeeded(self, model: nn.Module, _: object, output: Any) -> None:
         """Keep the values read from the tokens, with the cache that holds them."""
+        check_all_added(model, self.accounts)
         if self._read is None:
             return
         stream, cache = self._read
-        self._read, self.accounts.ledger = None, stream.ledger
+        self._read, self.accounts.ledger = None, stream.entries.ledger
         parts = output if isinstance(output, tuple) else (getattr(output, "past_key_values", None),)
         cache = next((part for part in (cache, *parts) if hasattr(part, "get_seq_length")), None)
         if cache is not None:
@@ -200,28 +241,53 @@ class _TokenReader:
 
         cache.reorder_cache = reorder_cache
 
-    def _go_on(self, tokens: Tensor, before: int, cache: Any) -> _Stream:
-        """The stream with new tokens (B, n) after `before` cached ones."""
-        assert self.steps is not None
+    def _with_embeddings(self, embedded: Tensor, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The arguments of the call, with these inputs_embeds."""
+        place = self.names.index("inputs_embeds")
+        if place < len(args):
+            return (*args[:place], embedded, *args[place + 1 :]), kwargs
+        return args, {**kwargs, "inputs_embeds": embedded}
+
+    def _go_on(self, call: Call, tokens: Tensor, before: int, cache: Any) -> _Stream:
+        """The stream with new tokens (B, n) after `before` cached ones; sets what the call is shown."""
+        accounts = self.accounts
         B, n = tokens.shape
+        stream = self._stream(B, before, cache, tokens.device)
+        is_action = accounts.selector(before + n)
+        new = is_action[before:].to(tokens.device)
+        fresh, entries = torch.zeros(B, n, device=tokens.device), stream.entries
+        told = [accounts.books.told_by(entries.ledger).clone()] if accounts.tells else []
+        if bool(new.any()):
+            assert self.steps is not None
+            entries = entries.copy()  # the call may yet fail
+            actions, rewards = self.steps(tokens[:, new])
+            posted = []
+            for t in range(actions.shape[1]):
+                posted.append(entries.post(accounts.books, actions[:, t], rewards[:, t]))
+                told += [accounts.books.told_by(entries.ledger).clone()] if accounts.tells else []
+            fresh[:, new] = torch.stack(posted, dim=1).to(fresh.dtype)
+        made = _Stream(torch.cat([stream.values, fresh], dim=1), entries)
+        if accounts.has_bias:
+            call.column_values = made.values
+        if accounts.ledger_input is not None:
+            where, step = accounts.ledger_input.places(before + n, is_action)
+            where, step = where[where >= before] - before, step[where >= before] - int(is_action[:before].sum())
+            if len(where):
+                shown = torch.stack(told, dim=1)[:, step.to(tokens.device)]  # (B, P, ledger_size)
+                call.added = Added(where.to(tokens.device), accounts.ledger_input.map(shown))
+        return made
+
+    def _stream(self, B: int, before: int, cache: Any, device: torch.device) -> _Stream:
+        """The stream of B sequences after `before` cached tokens."""
         if before == 0:
-            ledger = self.accounts.books.ledger(B, tokens.device)
-            stream = _Stream(torch.zeros(B, 0, device=tokens.device), ledger)
-        else:
-            found = self.streams.get(cache)
-            if found is None or tuple(found.values.shape) != (B, before):
-                known = "none of them" if found is None else f"{found.values.shape[1]} of {found.values.shape[0]}"
-                raise ValueError(
-                    f"the cache holds {before} tokens of {B} sequences, but the accounts have read {known}: begin with "
-                    "an empty cache while the accounts are attached, and generate without prompt_lookup_num_tokens or "
-                    "an assistant model, which discard tokens"
-                )
-            stream = found
-        is_action = self.accounts.selector(before + n)[before:].to(tokens.device)
-        fresh, ledger = torch.zeros(B, n, device=tokens.device), stream.ledger
-        if bool(is_action.any()):
-            ledger = copy.deepcopy(ledger)  # the call may yet fail
-            actions, rewards = self.steps(tokens[:, is_action])
-            posted = [self.accounts.post_to(ledger, actions[:, t], rewards[:, t]) for t in range(actions.shape[1])]
-            fresh[:, is_action] = torch.stack(posted, dim=1).to(fresh.dtype)
-        return _Stream(torch.cat([stream.values, fresh], dim=1), ledger)
+            entries = LateEntries(self.accounts.books.to(device), B, device)
+            return _Stream(torch.zeros(B, 0, device=device), entries)
+        found = self.streams.get(cache)
+        if found is None or tuple(found.values.shape) != (B, before):
+            known = "none of them" if found is None else f"{found.values.shape[1]} of {found.values.shape[0]}"
+            raise ValueError(
+                f"the cache holds {before} tokens of {B} sequences, but the accounts have read {known}: begin with "
+                "an empty cache while the accounts are attached, and generate without prompt_lookup_num_tokens or "
+                "an assistant model, which discard tokens"
+            )
+        return found

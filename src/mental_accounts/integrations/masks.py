@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mental_accounts.integrations.attached import AttachedAccounts, Call
-from mental_accounts.integrations.refusals import CHECKPOINTING, check_no_backward, check_scale
+from mental_accounts.integrations.attached import AttachedAccounts
+from mental_accounts.integrations.calls import Call
+from mental_accounts.integrations.refusals import CHECKPOINTING, check_scale, refuse_outside
 
 MASKLESS = ("flash", "flex", "paged")
 """Parts of the names of attention implementations that take no additive mask."""
@@ -105,12 +106,8 @@ class _MaskHook:
     def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The arguments of the attention, with the bias in the mask."""
         call = self.accounts.call
-        if call is None and not self.accounts.are_silent:
-            check_no_backward()
-            raise RuntimeError(
-                f"{type(module).__name__} runs outside the call of the model that the accounts are attached to, so "
-                "they cannot read its tokens: call that model, attach them to the part that you call, or detach()"
-            )
+        if call is None and self.accounts.has_bias:
+            refuse_outside(module)
         if call is None or call.column_values is None:
             return None
         _check_implementation(module)  # may have changed since

@@ -1,4 +1,4 @@
-"""The last posted balances of each actor, as read by a window of live accounts."""
+"""The last steps of each actor, as read by a window of live accounts."""
 
 from collections import deque
 
@@ -11,17 +11,18 @@ KEPT_STEPS = 4096
 
 
 class Posted:
-    """The balances of the last `keep` actions of `num_actors` actors; earlier episodes are hidden."""
+    """Values after each of the last `keep` steps of `num_actors` actors, of one shape; earlier episodes are hidden."""
 
-    def __init__(self, num_actors: int, keep: int) -> None:
+    def __init__(self, num_actors: int, keep: int, shape: tuple[int, ...] = ()) -> None:
         self._steps: deque[Tensor] = deque(maxlen=keep)
+        self._shape = shape
         self._count = 0
         self._began = torch.zeros(num_actors, dtype=torch.int64)
         """The number of steps before each actor's current episode."""
 
-    def append(self, balances: Tensor) -> None:
-        """Append one step of all actors, (n,)."""
-        self._steps.append(balances)
+    def append(self, values: Tensor) -> None:
+        """Append one step of all actors, (n, *shape)."""
+        self._steps.append(values)
         self._count += 1
 
     def restart(self, actors: Tensor) -> None:
@@ -29,7 +30,7 @@ class Posted:
         self._began = torch.where(actors, self._count, self._began.to(actors.device))
 
     def last(self, K: int, device: torch.device) -> Tensor:
-        """Balances of the last K actions, (n, K); 0 before the start of an actor's episode."""
+        """Values after the last K steps, (n, K, *shape); 0 before the first step of an actor's episode."""
         keep = self._steps.maxlen
         assert keep is not None
         if K > keep and self._count > keep:
@@ -40,7 +41,8 @@ class Posted:
         n = min(K, len(self._steps))
         began = self._began.to(device).unsqueeze(-1)
         if not n:
-            return torch.zeros(len(began), K, device=device)
-        recent = torch.stack([self._steps[place].to(device) for place in range(-n, 0)], dim=-1)  # (actors, n)
-        step = torch.arange(self._count - n, self._count, device=device)
-        return F.pad(recent.masked_fill(step < began, 0.0), (K - n, 0))
+            return torch.zeros(len(began), K, *self._shape, device=device)
+        recent = torch.stack([self._steps[place].to(device) for place in range(-n, 0)], dim=1)  # (actors, n, *shape)
+        hidden = torch.arange(self._count - n, self._count, device=device) < began  # (actors, n)
+        recent = recent.masked_fill(hidden.view(*hidden.shape, *[1] * len(self._shape)), 0.0)
+        return F.pad(recent, (*[0, 0] * len(self._shape), K - n, 0))

@@ -2,41 +2,59 @@
 
 The bias is added to the float mask of every self-attention. PyTorch's fused inference path skips the attention modules,
 so it is off while there is a bias; if β is zero nothing changes, and the fused path stays on. Attention that is called
-without the model's own forward (`policy.act`, `policy.encoder`) reads live accounts, or windows given to `enter`.
+without the model's own forward (`policy.act`, `policy.encoder`) reads live accounts, or windows given to `enter`. What
+the ledger tells is added to the input of the stack of layers.
 """
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mental_accounts.accounts import BiasScale, Codebook, RewardTransform, UpdateRule
-from mental_accounts.integrations.attached import AttachedAccounts, Columns, pop_arguments
+from mental_accounts.integrations.attached import AttachedAccounts
+from mental_accounts.integrations.calls import pop_arguments
+from mental_accounts.integrations.columns import Columns
+from mental_accounts.integrations.ledger_input import LedgerTokens, Weights
 from mental_accounts.integrations.refusals import check_arguments, check_scale, mark
+from mental_accounts.integrations.torch_stacks import ToldStack, hidden_size, stack_of
 
 
 def torch_accounts(
     model: nn.Module,
     codebook: Codebook,
     rule: UpdateRule,
-    beta: float | Tensor | BiasScale,
+    beta: float | Tensor | BiasScale | None = None,
     *,
     transform: RewardTransform | None = None,
     clip: float | None = None,
     columns: Columns | None = None,
+    ledger_input: LedgerTokens = "none",
+    channels: Sequence[str] = ("balance",),
+    reward_delay: int = 0,
+    ledger_weights: Weights | None = None,
+    ledger_module: nn.Module | None = None,
 ) -> AttachedAccounts:
     """Attach accounts to a model built of PyTorch's own modules: to all attention except a decoder's cross-attention.
 
     The model's call then also takes `actions=` (B, K[, dim]) and `rewards=` (B, K), with `account_mask=` (B, K) if
     windows are padded, or `attractions=` (B, K), unless `accounts.enter` or `accounts.begin` was called before.
     `columns` says which tokens are actions; by default tokens are (return, state, action) per step.
+
+    `ledger_input="state"` adds what the ledger tells (`channels`) to the token right before each action; see
+    `hugging_face_accounts`. It is added to the input of the model's encoder or decoder, or of the first of its layers;
+    `ledger_module` names another part, whose first argument has the tokens, (B, S, hidden).
     """
     check_arguments(model, codebook, rule, beta)
-    modules = self_attention_modules(model)
-    accounts = AttachedAccounts(codebook, rule, beta, transform=transform, clip=clip, columns=columns)
+    modules = [] if beta is None else self_attention_modules(model)
+    accounts = AttachedAccounts(
+        codebook, rule, beta, transform=transform, clip=clip, columns=columns, ledger_input=ledger_input,
+        channels=channels, reward_delay=reward_delay, ledger_weights=ledger_weights,
+    )  # fmt: skip
+    stack = stack_of(model, ledger_module) if accounts.tells else None
     for module in modules:
         check_scale(beta, len(modules), module.num_heads)
     for layer, module in enumerate(modules):
@@ -44,6 +62,10 @@ def torch_accounts(
     for part in model.modules():
         if isinstance(part, (nn.TransformerEncoder, nn.TransformerEncoderLayer)):
             _replace_forward(part, _SlowEncoder(part, accounts).forward, accounts)
+    if stack is not None:
+        with accounts.attaching():
+            accounts.map_into(model, *hidden_size(stack))
+        _replace_forward(stack, ToldStack(stack, accounts).forward, accounts)
     _replace_forward(model, _Reader(model, accounts).forward, accounts)
     mark(model, accounts)
     return accounts
@@ -105,7 +127,7 @@ class _Reader:
             return self.call(*args, **kwargs)
         try:
             self.accounts.open(**found)
-            with _without_fast_path():
+            with _without_fast_path() if self.accounts.has_bias else nullcontext():
                 return self.call(*args, **kwargs)
         finally:
             self.accounts.close()
@@ -119,7 +141,7 @@ class _SlowEncoder:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As the module's own forward."""
-        if self.accounts.call is not None or self.accounts.are_silent:
+        if self.accounts.call is not None or not self.accounts.has_bias:
             return self.call(*args, **kwargs)
         with _without_fast_path():
             return self.call(*args, **kwargs)
@@ -135,7 +157,7 @@ class _BiasedAttention:
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """As MultiheadAttention.forward, with the bias in attn_mask."""
-        if self.accounts.are_silent:
+        if not self.accounts.has_bias:
             return self.call(*args, **kwargs)
         given = self.signature.bind(*args, **kwargs).arguments
         query, key = given["query"], given["key"]

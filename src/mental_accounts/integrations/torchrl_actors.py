@@ -6,6 +6,7 @@ keeps live accounts from the environment's own rewards.
 """
 
 import inspect
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,6 +16,8 @@ from torch import Tensor, nn
 from mental_accounts.accounts import BiasScale, Codebook, RewardTransform, UpdateRule
 from mental_accounts.extras import check_library
 from mental_accounts.integrations.attached import AttachedAccounts
+from mental_accounts.integrations.embeddings import add_before
+from mental_accounts.integrations.ledger_input import LedgerTokens, Weights
 from mental_accounts.integrations.masks import bias_attention
 from mental_accounts.integrations.refusals import check_arguments, mark
 
@@ -23,23 +26,36 @@ def torchrl_accounts(
     model: nn.Module,
     codebook: Codebook,
     rule: UpdateRule,
-    beta: float | Tensor | BiasScale,
+    beta: float | Tensor | BiasScale | None = None,
     *,
     transform: RewardTransform | None = None,
     clip: float | None = None,
     return_scale: float = 1.0,
+    ledger_input: LedgerTokens = "none",
+    channels: Sequence[str] = ("balance",),
+    reward_delay: int = 0,
+    ledger_weights: Weights | None = None,
 ) -> AttachedAccounts:
     """Attach accounts to the one DecisionTransformer inside a TorchRL actor or policy (not a loss: give it the actor).
 
     Rewards are differences of `return_to_go` divided by `return_scale` (the factor that returns were multiplied by),
     undiscounted; the last step of a window has none yet. `accounts.enter` and `accounts.begin` take precedence.
+    `ledger_input="state"` adds what the ledger tells (`channels`) to the tokens of states; see `hugging_face_accounts`.
     """
     check_library("transformers", "torchrl_accounts")
     check_library("torchrl", "torchrl_accounts")
     check_arguments(model, codebook, rule, beta)
     backbone = _decision_transformer(model)
-    accounts = AttachedAccounts(codebook, rule, beta, transform=transform, clip=clip, columns=None)
-    bias_attention(backbone.transformer, accounts)
+    accounts = AttachedAccounts(
+        codebook, rule, beta, transform=transform, clip=clip, columns=None, ledger_input=ledger_input,
+        channels=channels, reward_delay=reward_delay, ledger_weights=ledger_weights,
+    )  # fmt: skip
+    with accounts.attaching():
+        if beta is not None:
+            bias_attention(backbone.transformer, accounts)
+        if accounts.tells:
+            accounts.map_into(backbone, backbone.hidden_size, backbone.embed_ln.weight.device)
+            add_before(backbone.embed_ln, accounts)
     reader = _ReturnReader(backbone, accounts, return_scale)
     accounts.on_detach(backbone.register_forward_pre_hook(reader.before, with_kwargs=True).remove)
     accounts.on_detach(backbone.register_forward_hook(reader.after, always_call=True).remove)
@@ -102,8 +118,8 @@ class _ReturnReader:
         self.names = list(inspect.signature(backbone.forward).parameters)
 
     def before(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Compute the bias of this forward."""
-        attractions = kwargs.pop("attractions", None)
+        """Compute the bias of this forward, and what the ledger adds to its tokens."""
+        found = {name: kwargs.pop(name, None) for name in ("attractions", "ledger")}
         call = self.accounts.open()
         if self.accounts.are_silent:
             return args, kwargs
@@ -111,11 +127,9 @@ class _ReturnReader:
         actions, returns = given["action"], given["return_to_go"]
         K = actions.shape[-2]
         flat = actions.reshape(-1, K, actions.shape[-1])  # (B, K, dim), as in the model itself
-        if attractions is None and not self.accounts.are_live and not self.accounts.were_entered:
-            rewards = rewards_of(returns.reshape(-1, K)) / self.return_scale
-            attractions = self.accounts.trace(flat, rewards)
-        chosen = self.accounts.choose(self.accounts.selector(3 * K), attractions)
-        call.column_values = self.accounts.spread(chosen.reshape(-1, K), 3 * K, actions.device)
+        if not self.accounts.are_live and not self.accounts.were_entered:
+            found |= {"actions": flat, "rewards": rewards_of(returns.reshape(-1, K)) / self.return_scale}
+        self.accounts.prepare(call, 3 * K, actions.device, found)
         return args, kwargs
 
     def after(self, *_: Any) -> None:
