@@ -18,7 +18,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig
+from mental_accounts.account_options import AccountsConfig
+from mental_accounts.action_spec import ActionSpec
+from mental_accounts.config import PolicyConfig
 from mental_accounts.learning import Objective, clip_gradients, make_optimizer
 from mental_accounts.learning.run_folder import surroundings
 from mental_accounts.policy import DecisionTransformer, autocast

@@ -17,6 +17,7 @@ FOLDERS = ("src", "tests", "studies", "benchmarks", "examples")
 
 # Data flow one way, and so do imports. A room may always import itself.
 BASE = {
+    "action_spec",
     "channels",
     "checks",
     "errors",
@@ -30,10 +31,12 @@ BASE = {
     "old_configs",
     "standardising",
 }
-SHARED = BASE | {"accounts", "config", "spaces"}
+SHARED = BASE | {"account_options", "accounts", "config", "spaces"}
 LEARNING = SHARED | {"presets", "policy", "data"}
 RUNS = LEARNING | {"changes", "learning"}
 ALLOWED = {
+    "account_options": {"accounts", "action_spec", "channels", "checks", "fields"},
+    "action_spec": {"checks", "fields"},
     "channels": {"errors"},
     "checks": {"number_checks"},
     "errors": set(),
@@ -47,10 +50,10 @@ ALLOWED = {
     "old_configs": set(),
     "standardising": set(),
     "accounts": {"channels", "checks", "standardising"},
-    "config": {"accounts", "channels", "checks", "fields"},
-    "changes": {"config", "errors"},
-    "presets": {"config"},
-    "spaces": {"accounts", "checks", "config"},
+    "config": {"account_options", "action_spec", "checks", "fields"},
+    "changes": {"account_options", "config", "errors"},
+    "presets": {"account_options", "config"},
+    "spaces": {"accounts", "action_spec", "checks"},
     "policy": SHARED,
     "environments": set(),
     "data": SHARED | {"environments", "policy"},

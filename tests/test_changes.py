@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from mental_accounts.account_options import AccountsConfig
 from mental_accounts.changes import with_changes
-from mental_accounts.config import AccountsConfig, ModelConfig, TrainConfig
+from mental_accounts.config import ModelConfig, TrainConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.presets import PRESETS
 

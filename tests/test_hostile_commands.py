@@ -15,8 +15,10 @@ import pytest
 import torch
 
 from mental_accounts import machine
+from mental_accounts.account_options import AccountsConfig
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.cli import main
-from mental_accounts.config import AccountsConfig, ActionSpec, Method, PolicyConfig, TrainConfig
+from mental_accounts.config import Method, PolicyConfig, TrainConfig
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.learning import footprint

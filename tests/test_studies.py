@@ -2,7 +2,9 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ import hidden_sampled
 import hidden_tables
 import hidden_whose
 import learner
+import ledger_channels
 import marked_pages
 import results_pages
 import small_data
@@ -68,14 +71,21 @@ def test_the_table_of_small_data_is_paired_by_data_seed() -> None:
     assert "| pendulum | odt | −135.0 [" in small_data.markdown([data, bc, odt])
 
 
-@pytest.mark.parametrize(("name", "folder"), [("learner", "learner"), ("small_data", "small-data")])
-def test_the_results_say_what_the_runs_say(name: str, folder: str) -> None:
+TABLES: dict[str, Callable[[Any], str]] = {
+    "learner": learner.offline_table,
+    "small-data": lambda runs: small_data.markdown(small_data.table(runs)),
+    "channels": ledger_channels.table,
+}
+
+
+@pytest.mark.parametrize(("folder", "least"), [("learner", 8), ("small-data", 8), ("channels", 6)])
+def test_the_results_say_what_the_runs_say(folder: str, least: int) -> None:
     """Every row of the script's table stands in the README beside the runs."""
     runs = json.loads((ROOT / "results" / folder / "runs.json").read_text())["runs"]
-    made = learner.offline_table(runs) if name == "learner" else small_data.markdown(small_data.table(runs))
+    made = TABLES[folder](runs)
     text = plain((ROOT / "results" / folder / "README.md").read_text())
     rows = plain(made).splitlines()[2:]
-    assert len(rows) > 7
+    assert len(rows) >= least
     for row in rows:
         found = re.search(rf"{NUMBER} \[{NUMBER}, {NUMBER}\]", row)
         assert found is not None, row

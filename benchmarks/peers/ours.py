@@ -6,7 +6,9 @@ import torch
 from batch import ACTION, HEADS, HIDDEN, LAYERS, STATE
 
 from mental_accounts import __version__
-from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig, TrainConfig
+from mental_accounts.account_options import AccountsConfig
+from mental_accounts.action_spec import ActionSpec
+from mental_accounts.config import PolicyConfig, TrainConfig
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.learning.capture import RepeatedUpdate

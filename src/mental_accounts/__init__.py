@@ -25,6 +25,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mental_accounts.account_options import AccountsConfig
     from mental_accounts.accounts import (
         EWA,
         BiasScale,
@@ -44,7 +45,8 @@ if TYPE_CHECKING:
         paper_drift_bound,
         range_drift_bound,
     )
-    from mental_accounts.config import AccountsConfig, ActionSpec, ModelConfig, PolicyConfig, TrainConfig
+    from mental_accounts.action_spec import ActionSpec
+    from mental_accounts.config import ModelConfig, PolicyConfig, TrainConfig
     from mental_accounts.data.tasks import load_task
     from mental_accounts.data.trajectories import Trajectories
     from mental_accounts.errors import CallbackError, UsageError

@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from mental_accounts.config import AccountsConfig, ModelConfig, TrainConfig
+from mental_accounts.account_options import AccountsConfig
+from mental_accounts.config import ModelConfig, TrainConfig
 
 PresetName = Literal["quick", "paper", "odt", "converged", "hidden"]
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mental_accounts.accounts.precision import FullPrecisionModule, full_precision
-from mental_accounts.config import ActionSpec
+from mental_accounts.action_spec import ActionSpec
 
 if TYPE_CHECKING:
     import gymnasium

@@ -10,7 +10,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
-from mental_accounts.config import ActionSpec
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.inspect import inspect_page
 from mental_accounts.inspect.camera import Film
 from mental_accounts.inspect.inspect_page import to_page

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 
-from mental_accounts.config import ActionSpec
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data import DataError, d4rl, download, load_task, read_d4rl, read_pickle
 from tests.data.slow_windows import Episode, assert_same, episodes
 from tests.data.writers import d4rl_arrays, pickled_paths, write_hdf5, write_pickle

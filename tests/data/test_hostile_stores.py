@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.cli import main
-from mental_accounts.config import ActionSpec
 from mental_accounts.data import DataError, Trajectories
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.tensor_files import FORMAT, checksum, read_facts

@@ -11,7 +11,7 @@ import pytest
 from minari.data_collector import EpisodeBuffer
 from minari.storage import hosting
 
-from mental_accounts.config import ActionSpec
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data import DataError, load_task, read_minari
 from tests.data.slow_windows import Episode, assert_same
 

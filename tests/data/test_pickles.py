@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mental_accounts.config import ActionSpec
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data import DataError, read_pickle
 from tests.data.slow_windows import assert_same, episodes
 from tests.data.writers import pickled_paths, write_pickle

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mental_accounts as ma
-from mental_accounts.config import ActionSpec
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data import DataError, Trajectories, annotation, storage, tensor_files
 from tests.data.slow_windows import Episode, assert_same, episodes, flat, store_of
 

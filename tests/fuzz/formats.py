@@ -11,8 +11,9 @@ from pathlib import Path
 
 import torch
 
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.cli import BAD_INPUT
-from mental_accounts.config import ActionSpec, ModelConfig, PolicyConfig, TrainConfig
+from mental_accounts.config import ModelConfig, PolicyConfig, TrainConfig
 from mental_accounts.data.builtin import KINDS, recipe_of
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.export.model_card import card_text, read_run

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig
+from mental_accounts.account_options import AccountsConfig
+from mental_accounts.action_spec import ActionSpec
+from mental_accounts.config import PolicyConfig
 from mental_accounts.inspect.camera import Film
 from mental_accounts.inspect.recording import Recording, record
 from mental_accounts.learning.episodes import Episode

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 from mental_accounts.accounts import Entry
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.cli import main
-from mental_accounts.config import ActionSpec, PolicyConfig
+from mental_accounts.config import PolicyConfig
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import UsageError
 from mental_accounts.inspect.camera import film_episode

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig
+from mental_accounts.account_options import AccountsConfig
+from mental_accounts.action_spec import ActionSpec
+from mental_accounts.config import PolicyConfig
 from mental_accounts.learning import Objective, WarmUp, clip_gradients, make_optimizer
 from mental_accounts.policy import DecisionTransformer, Window
 from tests.policy.helpers import DISCRETE, make_window, tiny

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mental_accounts.config import AccountsConfig, ModelConfig, TrainConfig
+from mental_accounts.account_options import AccountsConfig
+from mental_accounts.config import ModelConfig, TrainConfig
 from mental_accounts.data.tasks import imported_path, load_task
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import BrokenEnvironmentError, DataError

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import torch
 
-from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig
+from mental_accounts.account_options import AccountsConfig
+from mental_accounts.action_spec import ActionSpec
+from mental_accounts.config import PolicyConfig
 from mental_accounts.policy import DecisionTransformer
 
 BOX = ActionSpec("box", 2, (-2.0, 0.0), (2.0, 1.0))

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from mental_accounts.config import ActionSpec, PolicyConfig
+from mental_accounts.action_spec import ActionSpec
+from mental_accounts.config import PolicyConfig
 from mental_accounts.policy import transformer
 from mental_accounts.policy.dropout import drop, kept
 from mental_accounts.policy.transformer import Attention

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from mental_accounts.config import ActionSpec, PolicyConfig
+from mental_accounts.action_spec import ActionSpec
+from mental_accounts.config import PolicyConfig
 from mental_accounts.policy import DecisionTransformer, Window
 
 BOX = ActionSpec("box", 6, (-1.0,) * 6, (1.0,) * 6)

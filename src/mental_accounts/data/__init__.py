@@ -1,6 +1,6 @@
 """Where trajectories come from: sources -> one store of flat tensors -> windows."""
 
-from mental_accounts.config import AccountScope
+from mental_accounts.account_options import AccountScope
 from mental_accounts.data.annotation import Annotation
 from mental_accounts.data.d4rl import read_d4rl
 from mental_accounts.data.description import Statistics

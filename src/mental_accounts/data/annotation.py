@@ -14,8 +14,8 @@ from torch import Tensor
 
 from mental_accounts.accounts import Books, Entry
 from mental_accounts.accounts.scan import block_sums
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.checks import looking_is_free
-from mental_accounts.config import ActionSpec
 from mental_accounts.data.data_checks import check_actions
 from mental_accounts.data.storage import Column
 from mental_accounts.errors import DataError

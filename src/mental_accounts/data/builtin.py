@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from mental_accounts.config import ActionSpec
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data.behaviour_worker import Shard
 from mental_accounts.data.data_checks import shown_names
 from mental_accounts.data.progress import progress_bar

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mental_accounts.config import ActionSpec
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data.download import download
 from mental_accounts.data.hdf5 import check_keys, h5py_module, read_arrays
 from mental_accounts.data.tensor_files import cache_folder

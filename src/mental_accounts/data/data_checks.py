@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.checks import check_finite
-from mental_accounts.config import ActionSpec
 from mental_accounts.errors import DataError
 from mental_accounts.machine import in_words
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mental_accounts.config import ActionSpec
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data.data_checks import damaged, reason_of
 from mental_accounts.data.hdf5 import read_groups
 from mental_accounts.data.progress import progress_bar

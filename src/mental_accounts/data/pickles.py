@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mental_accounts.config import ActionSpec
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data.data_checks import check_unfolding, shown_names
 from mental_accounts.data.pickle_machine import Array, Kind, run_pickle
 from mental_accounts.data.trajectories import Trajectories

@@ -18,7 +18,7 @@ from typing import Literal, TypeVar
 import torch
 from torch import Tensor
 
-from mental_accounts.config import ActionSpec
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data.asked import asked_returns
 from mental_accounts.data.builtin import KINDS, make_builtin
 from mental_accounts.data.d4rl import fetch_d4rl, read_d4rl

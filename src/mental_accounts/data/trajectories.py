@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mental_accounts.accounts import Books, Codebook, RewardTransform, UpdateRule
-from mental_accounts.config import ActionSpec
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data.annotation import Annotation
 from mental_accounts.data.data_checks import Steps, Values, checked_steps
 from mental_accounts.data.description import Statistics, returns_to_go, statistics_of

@@ -10,8 +10,8 @@ from typing import get_args
 import torch
 from torch import Tensor
 
+from mental_accounts.account_options import AccountScope
 from mental_accounts.accounts import Books, Entry
-from mental_accounts.config import AccountScope
 from mental_accounts.data.annotation import SNAPSHOT_STEPS, Annotation
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import DataError

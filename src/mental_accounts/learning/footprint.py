@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from mental_accounts.account_options import AccountsConfig
 from mental_accounts.accounts.bias import TOKENS_PER_STEP
-from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig, TrainConfig
+from mental_accounts.action_spec import ActionSpec
+from mental_accounts.config import PolicyConfig, TrainConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.machine import available_memory, in_words
 from mental_accounts.policy.size import account_bytes, count_codes, count_parameters, count_told

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import torch
 
-from mental_accounts.config import WITH_ACCOUNTS, ActionSpec, ModelConfig, PolicyConfig, TrainConfig
+from mental_accounts.action_spec import ActionSpec
+from mental_accounts.config import WITH_ACCOUNTS, ModelConfig, PolicyConfig, TrainConfig
 from mental_accounts.data.asked import describe_range, is_far_outside, return_range, return_scale
 from mental_accounts.data.data_checks import check_actions
 from mental_accounts.data.own_data import UNNAMED, load_own

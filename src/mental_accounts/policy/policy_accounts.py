@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from mental_accounts.account_options import AccountsConfig
 from mental_accounts.accounts import (
     CODEBOOKS,
     EWA,
@@ -18,7 +19,8 @@ from mental_accounts.accounts import (
     column_bias,
     now_bias,
 )
-from mental_accounts.config import AccountsConfig, ActionSpec, PolicyConfig
+from mental_accounts.action_spec import ActionSpec
+from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.window import Window
 
 
