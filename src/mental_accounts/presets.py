@@ -55,7 +55,7 @@ PRESETS: dict[PresetName, TrainConfig] = {
             heads=4,
             context_length=5,
             dropout=0.0,
-            order_embedding=True,
+            likelihood="squashed",
             accounts=AccountsConfig(reward_transform="raw", reward_clip=None, ledger_input="state"),
         ),
         optimizer="adamw",

@@ -1,6 +1,7 @@
 """Finished runs -> README.md with tables, a picture of the learning curves, and all runs in one file."""
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -8,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from mental_accounts.files import write_atomically
-from mental_accounts.report.statistics import Interval, difference_interval, mean_interval
 
 from .suite_methods import LABELS, METHODS
 from .suite_runs import BANDITS, STEPS, read_runs
@@ -22,8 +23,8 @@ PUBLISHED = {
     "the suite's GRU, 15M steps": (0.619, 0.538, 0.516),
 }
 """Best of training (MMER) on the three bandits, from a transcription of the paper's table by others."""
-BASELINES = ("lstm", "stack")
-"""What the ledger is compared with: the memories that threaten it most."""
+BASELINES = ("plain", "lstm", "stack")
+"""What the ledger is compared with: PPO without a memory, and the memories that threaten it most."""
 METRICS = {"sampled": "sampled actions", "mode": "most likely action", "best": "best of training"}
 
 INTRODUCTION = """# POPGym: a ledger compared with other memories
@@ -45,7 +46,9 @@ Time is not part of the observation: the suite's observations are left as they a
 We report the mean return of {episodes} episodes with fresh seeds after the last step, with actions sampled from the
 policy and with the most likely action. *Best of training* is the suite's MMER: the highest mean return of training
 episodes in any window of 65,536 steps, per run; it is a maximum of noisy numbers, and thus higher than what a policy
-reaches on average. Means over seeds with 95% intervals.
+reaches on average. Means over seeds with 95% intervals by Student's t; differences are paired by seed.
+
+{machines}
 """
 
 NOTES = """
@@ -106,6 +109,7 @@ def page(runs: Sequence[Run], players: Sequence[Run]) -> str:
             stacked=METHODS["stack"].stacked,
             lstm=METHODS["lstm"].lstm_hidden,
             episodes=runs[0]["sampled"]["episodes"],
+            machines=machines_of(runs),
         )
     ]
     if any(run["environment"] in BANDITS for run in runs):
@@ -113,7 +117,22 @@ def page(runs: Sequence[Run], players: Sequence[Run]) -> str:
         parts += ["## Bandits", bandit_table(runs, players), NOTES.format(episodes=f"{episodes:,}").strip()]
     parts += ["## All environments", main_table(runs), "![learning curves](curves.png)"]
     parts += [TUNING.format(settings=settings_table(), tuned=TUNED).strip()]
-    return "\n\n".join(part.strip() for part in parts).replace("-0.", "−0.") + "\n"
+    return re.sub(r"(?<=[ \[])-(?=\d)", "−", "\n\n".join(part.strip() for part in parts)) + "\n"
+
+
+def machines_of(runs: Sequence[Run]) -> str:
+    """A sentence on what made the runs."""
+    found: dict[str, int] = {}
+    for run in runs:
+        made = run["made with"]
+        hardware, versions = made["hardware"], made["versions"]
+        name = f"{hardware['cpu']}, {hardware['cpus']} cores, Python {versions['python']}, torch {versions['torch']}"
+        found[name] = found.get(name, 0) + 1
+    shared = runs[0]["made with"]["versions"]
+    libraries = ", ".join(f"{name} {shared[name]}" for name in ("popgym", "stable-baselines3", "sb3-contrib"))
+    return (
+        f"Made with {libraries}, one core a run: " + "; ".join(f"{n} runs on {name}" for name, n in found.items()) + "."
+    )
 
 
 def bandit_table(runs: Sequence[Run], players: Sequence[Run]) -> str:
@@ -176,24 +195,23 @@ def values_of(runs: Sequence[Run], environment: str, method: str, metric: str = 
 
 def written(values: dict[int, float]) -> str:
     """A mean with its interval; a single run has none."""
-    if not values:
-        return ""
-    return _cell(mean_interval(np.array(list(values.values()))), "")
+    return _cell(list(values.values()), "")
 
 
 def difference(ours: dict[int, float], theirs: dict[int, float]) -> str:
     """The mean difference of runs with the same seed."""
-    shared = sorted(set(ours) & set(theirs))
-    if not shared:
+    return _cell([ours[seed] - theirs[seed] for seed in sorted(set(ours) & set(theirs))], "+")
+
+
+def _cell(values: Sequence[float], sign: str) -> str:
+    """The mean, and its interval by Student's t where there are several."""
+    if not values:
         return ""
-    found = difference_interval([ours[seed] for seed in shared], [theirs[seed] for seed in shared])
-    return _cell(found, "+")
-
-
-def _cell(found: Interval, sign: str) -> str:
-    if not np.isfinite(found.low):
-        return f"{found.estimate:{sign}.3f}"
-    return f"{found.estimate:{sign}.3f} [{found.low:{sign}.3f}, {found.high:{sign}.3f}]"
+    mean = np.mean(values)
+    if len(values) < 2:
+        return f"{mean:{sign}.3f}"
+    half = stats.sem(values) * stats.t.ppf(0.975, len(values) - 1)
+    return f"{mean:{sign}.3f} [{mean - half:{sign}.3f}, {mean + half:{sign}.3f}]"
 
 
 def draw(runs: Sequence[Run], players: Sequence[Run], path: Path) -> None:

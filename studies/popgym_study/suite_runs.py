@@ -198,9 +198,19 @@ def attempt(task: Job | tuple[Path, str]) -> tuple[str, str | None]:
 
 
 def read_runs(out: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Finished runs and players of a folder, in order of environment, method and seed."""
+    """Finished runs and players of a folder, in order of environment, method and seed: its files, or the packed one."""
     runs = [read_json(path) for path in sorted((out / "runs").glob("*.json"))]
+    known: Sequence[Path] = [players_path(out, name) for name in BANDITS]
+    players = [row for path in known if path.exists() for row in read_json(path)]
+    packed = out / "runs.json"
+    if not runs and packed.exists():
+        held = read_json(packed)
+        settings, machines = held["settings"], held["made with"]
+        runs = [
+            {"settings": settings[run["method"]], **run, "made with": machines[run["made with"]]}
+            for run in held["runs"]
+        ]
+        players = held["players"]
     places = list(STEPS)
     runs.sort(key=lambda run: (places.index(run["environment"]), run["method"], run["seed"]))
-    known: Sequence[Path] = [players_path(out, name) for name in BANDITS]
-    return runs, [row for path in known if path.exists() for row in read_json(path)]
+    return runs, players

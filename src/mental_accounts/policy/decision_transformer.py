@@ -55,12 +55,7 @@ class DecisionTransformer(nn.Module):
         self.accounts = PolicyAccounts(config) if config.has_accounts else None
         self.embed_ledger, self.embed_reward = None, None  # last, so that no other initial weight depends on them
         if self.accounts is not None and config.reads_ledger:
-            books = self.accounts.books
-            self.embed_ledger = nn.Linear(books.ledger_size, config.hidden)
-            with torch.no_grad():  # as for balances of at most 1: large ones would swamp the layer's bias
-                if "balance" in books.channels:
-                    first = books.channels.index("balance") * books.num_codes
-                    self.embed_ledger.weight[:, first : first + books.num_codes].mul_(1.0 / books.rule.unit)
+            self.embed_ledger = nn.Linear(self.accounts.books.ledger_size, config.hidden)
         if config.reads_rewards:
             self.embed_reward = nn.Linear(1, config.hidden, bias=False)
             self.register_buffer("reward_mean", torch.zeros(()))
