@@ -31,8 +31,8 @@ def make_policy(env: Any, **changes: Any) -> ma.DecisionTransformer:
     """An untrained policy that knows the scale of the environment's observations."""
     torch.manual_seed(0)
     config = ma.PolicyConfig(
-        state_dim=state_dim_of(env.observation_space), action=action_spec_of(env.action_space), hidden=32, layers=2,
-        heads=2, **{"context_length": 20, **changes},
+        state_dim=state_dim_of(env.observation_space), action=action_spec_of(env.action_space), hidden=32,
+        heads=2, **{"context_length": 20, "layers": 2, **changes},
     )  # fmt: skip
     policy = ma.DecisionTransformer(config)
     env.action_space.seed(0)
@@ -162,7 +162,10 @@ READ = {
 @pytest.mark.parametrize("name", list(VARIANTS))
 def test_every_kind_of_accounts(name: str, tmp_path: Path) -> None:
     env = gymnasium.make("Pendulum-v1")
-    policy = make_policy(env, accounts=VARIANTS[name], context_length=5, eval_context_length=3, order_embedding=True)
+    layers = 2 if "layer" in name else 1  # one has all that accounts add
+    policy = make_policy(
+        env, accounts=VARIANTS[name], context_length=5, eval_context_length=3, order_embedding=True, layers=layers
+    )
     checked = export_policy(policy, tmp_path, "onnx", num_envs=3)["checked"]
     assert checked["largest_difference_of_actions"] <= 1e-5
 
@@ -170,7 +173,7 @@ def test_every_kind_of_accounts(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("scope", ["trajectory", "window"])
 def test_foregone_rewards_are_one_more_input(scope: Any, tmp_path: Path) -> None:
     accounts = Accounts(rule="canonical", foregone=True, beta=0.5, ledger_input="state", account_scope=scope)
-    policy = make_policy(gymnasium.make("CartPole-v1"), accounts=accounts, context_length=5)
+    policy = make_policy(gymnasium.make("CartPole-v1"), accounts=accounts, context_length=5, layers=1)
     for format in ("torch-export", "onnx"):
         about = export_policy(policy, tmp_path, format, num_envs=3)
         assert about["checked"]["largest_difference_of_actions"] <= 1e-5
@@ -182,7 +185,7 @@ def test_foregone_rewards_are_one_more_input(scope: Any, tmp_path: Path) -> None
 def test_a_ledger_that_is_read_without_a_bias(name: str, tmp_path: Path) -> None:
     """ledger-odt: what only a bias reads is no part of the state."""
     env = gymnasium.make("Pendulum-v1")
-    policy = make_policy(env, method="ledger-odt", accounts=READ[name], context_length=5)
+    policy = make_policy(env, method="ledger-odt", accounts=READ[name], context_length=5, layers=1)
     assert play_beside(policy, env, tmp_path, -200.0, steps=60)[0] <= 1e-5
     state = set(ActingStep(policy, 1).state_names)
     of_windows = {"payoffs", "codes", "account_mask"}
