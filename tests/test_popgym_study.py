@@ -1,6 +1,7 @@
 """The study of POPGym: every method runs, runs are resumed, and the report says what the runs say."""
 
 import json
+import shutil
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ from popgym_study.suite_methods import METHODS, SharedLstmPolicy, make_envs, mak
 from popgym_study.suite_players import PLAYERS, play
 from popgym_study.suite_runs import STEPS, DifferentRunError, Job, is_finished, run
 
+MADE_WITH = {
+    "git_commit": "abc", "hardware": {"cpu": "a chip", "cpus": 2},
+    "versions": {"python": "3.11", "torch": "2", "popgym": "1", "stable-baselines3": "2", "sb3-contrib": "2"},
+}  # fmt: skip
 TINY = (("envs", 4), ("rollout", 32), ("batch", 64), ("epochs", 1), ("hidden", 8), ("lstm_hidden", 8), ("stacked", 3))
 
 
@@ -180,7 +185,7 @@ def write_run(job: Job, value: float) -> dict[str, Any]:
     summary = {"mean": value, "error": 0.01, "episodes": 512}
     made: dict[str, Any] = {
         **job.facts(), "parameters": 1, "sampled": summary, "mode": {**summary, "mean": value + 0.01},
-        "best": value + 0.02, "made with": {"git_commit": "abc"},
+        "best": value + 0.02, "made with": MADE_WITH,
         "seconds": {"training": 0.5, "training on its core": 0.4, "evaluation": 0.1},
         "curve": [{"steps": 64 * i, "return": value * i / 8, "episodes": 9} for i in range(1, 9)],
     }  # fmt: skip
@@ -204,11 +209,22 @@ def test_the_report_of_made_up_runs(tmp_path: Path) -> None:
     assert "{" not in text
     packed = json.loads((tmp_path / "runs.json").read_text())
     assert len(packed["runs"]) == 50
-    assert packed["made with"] == [{"git_commit": "abc"}]
+    assert packed["made with"] == [MADE_WITH]
+    assert "50 runs on a chip, 2 cores, Python 3.11, torch 2" in text
     assert all(found["made with"] == 0 and "settings" not in found for found in packed["runs"])
     assert len(packed["players"]) == len(PLAYERS)
     assert packed["settings"]["lstm"] == asdict(METHODS["lstm"])
     assert (tmp_path / "curves.png").stat().st_size > 10_000
+    shutil.rmtree(tmp_path / "runs")
+    shutil.rmtree(tmp_path / "players")
+    assert suite_report.page(*suite_runs.read_runs(tmp_path)) == text  # the packed file says the same
+
+
+def test_the_results_that_are_kept_say_what_their_runs_say() -> None:
+    kept = Path(__file__).parents[1] / "results" / "popgym"
+    runs, players = suite_runs.read_runs(kept)
+    assert len(runs) == 5 * len(METHODS) * len(STEPS)
+    assert suite_report.page(runs, players) == (kept / "README.md").read_text()
 
 
 def test_players_are_as_good_as_they_should_be() -> None:
