@@ -5,6 +5,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 SMALL := .venv/.installed-small
+# One more than cores, up to five: some tests wait for processes.
+WORKERS := $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() or 1) + 1)')
 
 .PHONY: demo test lint types unit results house bench clean
 .DEFAULT_GOAL := test
@@ -28,7 +30,7 @@ types: $(INSTALLED)
 	$(BIN)/mypy
 
 unit: $(INSTALLED)
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist worksteal
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 demo: $(SMALL)
 	$(BIN)/mental-accounts compare
