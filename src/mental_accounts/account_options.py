@@ -7,13 +7,11 @@ from typing import Any, Literal
 from mental_accounts.accounts.codebooks import BOX_CODEBOOKS, CODEBOOKS
 from mental_accounts.accounts.rewards import RewardKind
 from mental_accounts.action_spec import MOST
-from mental_accounts.channels import check_channels
+from mental_accounts.channels import MOST_DELAY, check_channels
 from mental_accounts.checks import check_count, check_number, check_positive
 from mental_accounts.fields import check_choice, settle_types, shown
 
 AccountScope = Literal["trajectory", "window"]
-MOST_DELAY = 1024
-"""Steps that a reward may be late: the codes of so many are kept while acting."""
 
 
 @dataclass(frozen=True)

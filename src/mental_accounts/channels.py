@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from mental_accounts.errors import UsageError
 
 CHANNELS = ("balance", "count", "mean")
+MOST_DELAY = 1024
+"""Steps that a reward may be late: the codes of so many are kept while acting."""
 UNTRIED = 1e-30
 """Decayed counts below this fade to untried: a mean is S / max(C, this)."""
 

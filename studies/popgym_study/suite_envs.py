@@ -176,12 +176,12 @@ class LearnerEnvs(VecEnv):
         return [None for _ in self._get_indices(indices)]
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Not available."""
-        raise NotImplementedError
+        """Refused: Stable-Baselines3 asks for it only where environments are rendered or changed."""
+        raise NotImplementedError("the study's environments are stepped and reset, and nothing else")
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> list[Any]:
-        """Not available."""
-        raise NotImplementedError
+        """Refused: Stable-Baselines3 asks for it only where environments are rendered or changed."""
+        raise NotImplementedError("the study's environments are stepped and reset, and nothing else")
 
     def env_is_wrapped(self, wrapper_class: Any, indices: Any = None) -> list[bool]:
         """By nothing that Stable-Baselines3 knows."""

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mental_accounts as ma
+from mental_accounts.channels import MOST_DELAY
 from mental_accounts.errors import UsageError
 from mental_accounts.integrations import LedgerObservation, LedgerVectorObservation, RunningRewards
-from mental_accounts.integrations.past_codes import MOST_DELAY
 from tests.integrations.late_env import Late, slow_ledger
 from tests.integrations.told_env import Told, told
 

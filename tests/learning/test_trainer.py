@@ -522,23 +522,28 @@ def test_rewards_that_never_differ_are_noted_where_they_are_read(aim: TrainConfi
     assert config.for_method("bc").model.reward_input == "none"
 
 
-def test_a_run_that_reads_rewards_is_resumed_exactly(aim: TrainConfig, tmp_path: Path) -> None:
-    config = replace(aim, method="odt", model=replace(aim.model, reward_input="state"), checkpoint_seconds=0.0)
-    start(config, tmp_path / "whole").run()
-    trainer = start(config, tmp_path / "cut")
+def run_cut_and_whole(config: TrainConfig, folder: Path, checkpoints: int) -> None:
+    """A run that is stopped after so many checkpoints, and resumed, ends as one that is not."""
+    start(config, folder / "whole").run()
+    trainer = start(config, folder / "cut")
     kept, made = trainer._write_checkpoint, []
 
     def write_and_stop() -> None:
         kept()
         made.append(1)
-        if len(made) == 75:
+        if len(made) == checkpoints:
             raise KeyboardInterrupt
 
     trainer._write_checkpoint = write_and_stop
     with pytest.raises(KeyboardInterrupt):
         trainer.run()
-    start(config, tmp_path / "cut").run()
-    same_run(tmp_path / "whole", tmp_path / "cut")
+    start(config, folder / "cut").run()
+    same_run(folder / "whole", folder / "cut")
+
+
+def test_a_run_that_reads_rewards_is_resumed_exactly(aim: TrainConfig, tmp_path: Path) -> None:
+    config = replace(aim, method="odt", model=replace(aim.model, reward_input="state"), checkpoint_seconds=0.0)
+    run_cut_and_whole(config, tmp_path, checkpoints=75)
 
 
 def test_configurations_of_version_0_1_mean_what_they_meant(tmp_path: Path) -> None:

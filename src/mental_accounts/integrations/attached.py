@@ -109,50 +109,36 @@ class AttachedAccounts(AccountSteps):
 
     # What the model reads.
 
-    def choose(
-        self,
-        columns: Tensor,
-        attractions: Tensor | None = None,
-        ledger: Tensor | None = None,
-        actions: Tensor | None = None,
-        rewards: Tensor | None = None,
-        account_mask: Tensor | None = None,
-    ) -> Tensor:
+    def choose(self, columns: Tensor, given: Arguments) -> Tensor:
         """The attractions (B, K) that a forward with these action columns reads; raises if there are none.
 
-        If a sequence ends in an action column, that action is taken as still to be chosen.
+        If a sequence ends in an action column, that action is taken as still to be chosen. `given`: the arguments of
+        the call.
         """
+        attractions, actions, rewards = (given.get(name) for name in ("attractions", "actions", "rewards"))
         if attractions is None and (self.are_live or actions is None or rewards is None):
             check_no_backward()  # the accounts may have changed since the forward pass
             attractions = self.live_window(int(columns.sum()), pending=self._is_pending(columns))
         if attractions is None and actions is not None and rewards is not None:
-            attractions = self.trace(actions, rewards, account_mask)
+            attractions = self.trace(actions, rewards, given.get("account_mask"))
         if attractions is None:
             attractions = self._entered
         if attractions is None:
             raise ValueError(_nothing("attractions"))
         return attractions
 
-    def choose_told(
-        self,
-        columns: Tensor,
-        steps: Tensor,
-        attractions: Tensor | None = None,
-        ledger: Tensor | None = None,
-        actions: Tensor | None = None,
-        rewards: Tensor | None = None,
-        account_mask: Tensor | None = None,
-    ) -> Tensor:
+    def choose_told(self, columns: Tensor, steps: Tensor, given: Arguments) -> Tensor:
         """What the ledger tells before these steps (P,) of a sequence with these action columns: (B, P, ledger_size).
 
         As `choose`: from the same sources, in the same order.
         """
+        ledger, actions, rewards = (given.get(name) for name in ("ledger", "actions", "rewards"))
         if ledger is None and (self.are_live or actions is None or rewards is None):
             check_no_backward()
             if self.are_live:
                 return self.live_told(int(columns.sum()) - int(self._is_pending(columns)) - steps)
         if ledger is None and actions is not None and rewards is not None:
-            ledger = self.told(actions, rewards, account_mask)
+            ledger = self.told(actions, rewards, given.get("account_mask"))
         if ledger is None:
             ledger = self._entered_told
         if ledger is None:
@@ -169,7 +155,7 @@ class AttachedAccounts(AccountSteps):
         """Set what a call is shown: values on its S columns, and what is added to its tokens from `first` on."""
         columns = self.selector(S)
         if self.has_bias:
-            call.column_values = self.spread(self.choose(columns, **found), S, device)
+            call.column_values = self.spread(self.choose(columns, found), S, device)
         call.added = self.added(S, device, found, first)
 
     def added(self, S: int, device: torch.device, found: Arguments, first: int = 0) -> Added | None:
@@ -181,7 +167,7 @@ class AttachedAccounts(AccountSteps):
         where, steps = where[where >= first] - first, steps[where >= first]
         if not len(where):
             return None
-        told = self.choose_told(columns, steps, **found)
+        told = self.choose_told(columns, steps, found)
         return Added(where.to(device), self.ledger_input.map(told.to(device)))
 
     @property
@@ -237,7 +223,7 @@ class AttachedAccounts(AccountSteps):
         """The current call, with values on its S columns from its arguments; outside a call, from the accounts."""
         call = self.call or Call({}, 0)
         if call.column_values is None or call.column_values.shape[1] != S:
-            call.column_values = self.spread(self.choose(self.selector(S), **call.arguments), S, device)
+            call.column_values = self.spread(self.choose(self.selector(S), call.arguments), S, device)
             call.made = {}
         return call
 

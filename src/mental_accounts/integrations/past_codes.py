@@ -8,16 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mental_accounts.channels import MOST_DELAY
 from mental_accounts.errors import UsageError
 from mental_accounts.integrations.numpy_codebooks import Codes
 from mental_accounts.number_checks import check_count
 
 Array = NDArray[Any]
 
-MOST_DELAY = 1024
-"""How many steps back a reward may reach by `info["reward_delay"]`; further where the constant `reward_delay` does."""
 LONGEST = 1_000_000
-"""The largest constant."""
+"""The largest constant `reward_delay`; `info["reward_delay"]` reaches as far as that does, or MOST_DELAY steps."""
 
 
 class PastCodes:
