@@ -37,6 +37,7 @@ def train(policy: DecisionTransformer, windows: object, updates: int, lr: float)
     ("dt", False, 400), ("odt", False, 1200), ("ewa-vq-odt", False, 1200), ("odt, squashed", False, 2000),
     ("ledger-odt", False, 1200),
     ("dt", True, 400), ("odt", True, 400), ("ewa-vq-odt", True, 400), ("ledger-odt", True, 400),
+    ("odt, squashed", True, 400),
 ])  # fmt: skip
 def test_one_batch_is_learned_by_heart(method: str, discrete: bool, updates: int) -> None:
     method, _, likelihood = method.partition(", ")
