@@ -50,8 +50,9 @@ class AccountsConfig:
     rewards."""
     reward_clip: float | None = 1.0
     """R: payoffs are clipped to ±R, so that no balance exceeds δR/φ. None: no clip (the paper)."""
-    credit: Literal["reward", "advantage"] = "reward"
-    """What is posted: the reward, or the advantage, the reward minus a state baseline fitted on the data."""
+    credit: Literal["reward", "advantage", "td"] = "reward"
+    """What is posted: the reward; the advantage, the reward minus a state baseline fitted on the data; or the TD error
+    r + γV(s') - V(s), by the critics of improve td3, whose V is renewed before every iteration."""
     account_scope: AccountScope = "trajectory"
     """trajectory: balances last the whole episode. window: balances cover only the last context_length steps, starting
     from zero (the authors' code)."""
@@ -126,9 +127,9 @@ class AccountsConfig:
             raise ValueError(
                 "read 'now' needs rewards on time, of actions taken: use 'then' with reward_delay or foregone"
             )
-        if self.reward_delay and self.credit == "advantage":
+        if self.reward_delay and self.credit != "reward":
             raise ValueError(
-                "credit 'advantage' subtracts a baseline of the state that a reward came in: use 'reward' with "
+                f"credit {self.credit!r} compares a reward with the state that it came in: use 'reward' with "
                 f"reward_delay = {self.reward_delay}"
             )
         if self.foregone and (self.rule != "canonical" or self.reward_delay or self.state_codes > 1):
@@ -136,7 +137,7 @@ class AccountsConfig:
                 "foregone payoffs need rule 'canonical', reward_delay 0 and state_codes 1, got "
                 f"{self.rule!r}, {self.reward_delay} and {self.state_codes}"
             )
-        if self.foregone and self.credit == "advantage":
+        if self.foregone and self.credit != "reward":
             raise ValueError("foregone payoffs are rewards: use credit 'reward' with them")
 
 

@@ -10,6 +10,7 @@ from mental_accounts.account_options import OF_THE_BIAS, AccountsConfig
 from mental_accounts.action_spec import MOST, ActionSpec
 from mental_accounts.checks import check_count, check_number, check_positive
 from mental_accounts.fields import check_choice, config_from_dict, settle_types, shown
+from mental_accounts.value_options import Improve, ValueConfig
 
 Method = Literal["bc", "dt", "odt", "ewa-vq-odt", "ledger-odt"]
 Likelihood = Literal["clipped", "squashed"]
@@ -191,6 +192,9 @@ class TrainConfig:
     """A Gymnasium environment; None: the task's."""
     method: Method = "ewa-vq-odt"
     """bc, dt, odt, ewa-vq-odt (the paper's) or ledger-odt."""
+    improve: Improve = "none"
+    """none: the policy learns from the actions in its data alone. td3: it also follows the gradient of critics, who
+    learn what actions are worth; for every method."""
     seed: int = 0
     """Seed of everything random: weights, windows, exploration, environments. Runs with equal seeds are paired across
     methods."""
@@ -200,6 +204,8 @@ class TrainConfig:
     """Seed of the offline data."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The network."""
+    values: ValueConfig = field(default_factory=ValueConfig)
+    """The critics; used with improve td3."""
 
     optimizer: OptimizerName = "lamb"
     """LAMB (as in ODT's code) or AdamW (the paper says Adam)."""
@@ -230,6 +236,8 @@ class TrainConfig:
     """Online iterations: explore, then learn."""
     episodes_per_iteration: int = 1
     """Exploration episodes per online iteration, played in parallel."""
+    steps_per_iteration: int = 0
+    """Explore for at least this many steps per online iteration, in as many rounds of episodes as that takes."""
     updates_per_iteration: int = 300
     """Updates per online iteration."""
     eval_every: int = 10
@@ -260,7 +268,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         settle_types(self)
-        for name in ("method", "optimizer", "precision"):
+        for name in ("method", "improve", "optimizer", "precision"):
             check_choice(self, name)
         if self.task is None and self.env_id is None:
             raise ValueError("give a task or an env_id: there is nothing to learn from otherwise")
@@ -271,6 +279,11 @@ class TrainConfig:
             )
         _check_reward_input(self.method, self.model)
         _check_bias(self.method, self.model.accounts)
+        if self.pays_td_errors and self.improve == "none":
+            raise ValueError(
+                "accounts.credit 'td' is computed by critics, and there are none; set improve to 'td3', or "
+                "accounts.credit to 'reward' or 'advantage'"
+            )
         for name, least in _LEAST.items():
             check_count(name, getattr(self, name), least)
         for name in ("lr", "grad_clip", "initial_lambda", "lambda_lr"):
@@ -296,6 +309,11 @@ class TrainConfig:
         """Total number of updates, pretraining and online."""
         pretraining = self.pretrain_iterations * self.updates_per_pretrain_iteration
         return pretraining + self.online_iterations * self.updates_per_iteration
+
+    @property
+    def pays_td_errors(self) -> bool:
+        """Whether the accounts are credited with TD errors of the critics."""
+        return self.method in WITH_ACCOUNTS and self.model.accounts.credit == "td"
 
     def for_method(self, method: Method) -> Self:
         """The same configuration for another method, without what this method does not have.
@@ -355,6 +373,7 @@ _LEAST = {
     "pretrain_eval_every": 0,
     "online_iterations": 0,
     "episodes_per_iteration": 1,
+    "steps_per_iteration": 0,
     "updates_per_iteration": 1,
     "eval_every": 1,
     "eval_episodes": 1,

@@ -39,7 +39,8 @@ def test_scale_and_range() -> None:
     steps = torch.cat([torch.linspace(-50, 50, 9_999), torch.tensor([1e6])])
     assert return_scale(steps) == pytest.approx(1 / 50, rel=0.02)  # one outlier does not shrink the rest
     assert return_range(steps) == (-50.0, 1e6)
-    assert return_scale(torch.zeros(10)) == 1e6
+    assert return_scale(torch.zeros(10)) == 1.0
+    assert return_scale(torch.tensor([0.0] * 200 + [5.0])) == 0.2  # rewards that are rare are not ignored
 
 
 def test_far_outside_is_half_a_range_away() -> None:

@@ -194,3 +194,44 @@ def test_capture_in_a_cuda_graph(scope: str) -> None:
         for b, (i, t) in enumerate(first_steps(windows, new)):
             assert torch.equal(windows.actions[b].cpu(), padded_window(new[i].actions, t, K))
     assert seen == {(i, t) for i, p in enumerate(new) for t in range(len(p.rewards))}
+
+
+@pytest.mark.parametrize("scope", ["trajectory", "window"])
+def test_transitions_are_windows_and_the_windows_one_step_later(scope: str, device: str) -> None:
+    parts = episodes(15, longest=12)
+    store = annotated(parts, device)
+    store.annotate_by(store.annotation.books, balances=True)
+    sampler, plain = (sampler_of(store, scope=scope) for _ in range(2))
+    later = sampler_of(store, scope=scope)
+    seen = {"terminal": 0, "cut off": 0, "followed": 0}
+    for _ in range(5):
+        pairs, now = sampler.transitions(), plain()
+        for name, values in now.tensors().items():
+            assert torch.equal(getattr(pairs.now, name), values), name  # the same draws
+        for b, (i, t) in enumerate(first_steps(now, parts)):
+            begin, T = store.rows_of(i)[0] + t, len(parts[i].rewards)
+            behind = later.at(torch.tensor([begin + 1], device=store.device)) if t + 1 < T else None
+            for k in range(K):
+                step = t + k - (K - int(now.mask[b].sum()))
+                real = bool(now.mask[b, k])
+                last = real and step == T - 1
+                assert bool(pairs.terminal[b, k]) == (last and parts[i].terminated)
+                assert bool(pairs.known[b, k]) == (real and (not last or parts[i].terminated))
+                seen["terminal" if pairs.terminal[b, k] else "cut off" if last else "followed"] += real
+                if not real or last:
+                    continue
+                assert behind is not None
+                place = int((behind.timesteps[0] == step + 1).nonzero()[0])  # shorter windows stand further right
+                for name, values in behind.tensors().items():
+                    ours = getattr(pairs.following, name)[b, k]
+                    assert torch.allclose(ours.double(), values[0, place].double(), atol=1e-5), name
+    assert min(seen.values()) > 5
+
+
+def test_an_episode_of_one_step_has_a_transition_only_if_it_was_terminal() -> None:
+    for terminated in (True, False):
+        store = store_of([Episode(np.ones((1, 2)), np.zeros((1, 1)), np.ones(1), terminated, not terminated)] * 3)
+        pairs = WindowSampler(store, 8, 3, torch.Generator()).transitions()
+        assert pairs.known.sum() == (8 if terminated else 0)
+        assert torch.equal(pairs.known, pairs.terminal)
+        assert not pairs.following.observations.any()

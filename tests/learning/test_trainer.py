@@ -26,7 +26,7 @@ from mental_accounts.errors import (
     StoppedRunError,
     UsageError,
 )
-from mental_accounts.learning.callbacks import STOP, Callback
+from mental_accounts.learning.callbacks import STOP
 from mental_accounts.learning.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from mental_accounts.learning.episodes import Episode
 from mental_accounts.learning.events import Event, IterationEnded, Message, RunBegan
@@ -39,33 +39,12 @@ from mental_accounts.presets import PRESETS, PresetName
 from tests.fresh_process import FreshProcess
 
 from .conftest import aim_data
+from .runs import numbers, run_cut_and_whole, same_run, start, weights
 from .tiny_env import ENV_ID
-
-
-def start(config: TrainConfig, path: Path, *callbacks: Callback) -> Trainer:
-    folder = RunFolder(path)
-    path.mkdir(parents=True, exist_ok=True)
-    folder.write_config(config, ["test"])
-    return Trainer(config, folder, callbacks=callbacks)
 
 
 def warnings_in(events: list[Event]) -> list[str]:
     return [event.text for event in events if isinstance(event, Message) and event.kind == "warning"]
-
-
-def numbers(path: Path) -> list[dict[str, object]]:
-    """The log without times."""
-    return [{k: v for k, v in line.items() if not k.startswith("time/")} for line in RunFolder(path).read_metrics()]
-
-
-def weights(path: Path) -> dict[str, torch.Tensor]:
-    return DecisionTransformer.load(path / "policy").state_dict()
-
-
-def same_run(one: Path, other: Path) -> None:
-    assert numbers(one) == numbers(other)
-    for (name, a), b in zip(weights(one).items(), weights(other).values(), strict=True):
-        assert torch.equal(a, b), name
 
 
 @pytest.mark.parametrize("method", get_args(Method))
@@ -136,9 +115,13 @@ def go_on(path: Path) -> None:
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("method", ["odt", "ewa-vq-odt"])
+@pytest.mark.parametrize("method", ["odt", "ewa-vq-odt", "ledger-odt"])
 def test_killed_and_resumed_ends_the_same(aim: TrainConfig, method: str, tmp_path: Path) -> None:
+    """The last of them learns by values, too, which pay its accounts."""
     config = replace(aim, method=method, optimizer="lamb" if method == "odt" else "adamw")
+    if method == "ledger-odt":
+        accounts = replace(aim.model.accounts, credit="td")
+        config = replace(config, improve="td3", model=replace(aim.model, accounts=accounts))
     config = replace(config, updates_per_pretrain_iteration=150, updates_per_iteration=60, checkpoint_seconds=0.3)
     start(config, tmp_path / "whole").run()
     start(config, tmp_path / "killed")
@@ -520,25 +503,6 @@ def test_rewards_that_never_differ_are_noted_where_they_are_read(aim: TrainConfi
     with pytest.raises(ValueError, match="method bc reads the state alone"):
         replace(config, method="bc")
     assert config.for_method("bc").model.reward_input == "none"
-
-
-def run_cut_and_whole(config: TrainConfig, folder: Path, checkpoints: int) -> None:
-    """A run that is stopped after so many checkpoints, and resumed, ends as one that is not."""
-    start(config, folder / "whole").run()
-    trainer = start(config, folder / "cut")
-    kept, made = trainer._write_checkpoint, []
-
-    def write_and_stop() -> None:
-        kept()
-        made.append(1)
-        if len(made) == checkpoints:
-            raise KeyboardInterrupt
-
-    trainer._write_checkpoint = write_and_stop
-    with pytest.raises(KeyboardInterrupt):
-        trainer.run()
-    start(config, folder / "cut").run()
-    same_run(folder / "whole", folder / "cut")
 
 
 def test_a_run_that_reads_rewards_is_resumed_exactly(aim: TrainConfig, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from mental_accounts.accounts import StateValue
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.policy import DecisionTransformer
@@ -17,6 +18,8 @@ KINDS = {
     "later than the context": ({"ledger_channels": ALL, "reward_delay": 9, "soft_codes": 2, "beta": 1.0}, BOX),
     "two codes an action, late": ({"codebook": "product", "reward_delay": 1, "beta": 1.0}, BOX),
     "foregone": ({"rule": "canonical", "foregone": True, "beta": 1.0, "ledger_channels": ALL}, DISCRETE),
+    "paid by TD errors": ({"credit": "td", "ledger_channels": ALL, "beta": 1.0, "reward_transform": "raw"}, BOX),
+    "paid by TD errors, two codes": ({"credit": "td", "codebook": "product", "beta": 1.0, "rule": "canonical"}, BOX),
     "foregone, bias alone": ({"rule": "canonical", "foregone": True, "beta": 1.0, "ledger_input": "none"}, DISCRETE),
 }
 
@@ -44,12 +47,22 @@ def play(policy: DecisionTransformer, T: int) -> tuple[Trajectories, torch.Tenso
     return store, torch.stack(live)
 
 
+def give_values(model: StateValue) -> None:
+    """A value function that differs between states."""
+    sizes = [model.get_buffer(f"weight_{place}").shape for place in range(3)]
+    generator = torch.Generator().manual_seed(0)
+    weights = [torch.randn(shape, generator=generator) for shape in sizes]
+    model.copy_from(weights, [torch.randn(shape[0], generator=generator) for shape in sizes], gamma=0.9, scale=0.05)
+
+
 @pytest.mark.parametrize("scope", ["trajectory", "window"])
 @pytest.mark.parametrize("kind", list(KINDS))
 def test_acting_is_what_was_learned(kind: str, scope: str) -> None:
     accounts, action = KINDS[kind]
     policy = make_policy(tiny({"ledger_input": "state", **accounts, "account_scope": scope}, action=action))
     assert policy.accounts is not None
+    if policy.accounts.books.looks_ahead:
+        give_values(policy.accounts.books.baseline)
     K, T = policy.config.context_length, 40
     store, live = play(policy, T)
     store.annotate_by(policy.accounts.books, balances=policy.config.reads_ledger)
@@ -84,6 +97,8 @@ def test_foregone_rewards_are_needed_and_checked() -> None:
         ({"foregone": True, "rule": "canonical", "reward_delay": 1}, "reward_delay 0"),
         ({"foregone": True, "rule": "canonical", "state_codes": 2}, "state_codes 1"),
         ({"foregone": True, "rule": "canonical", "credit": "advantage"}, "credit 'reward'"),
+        ({"foregone": True, "rule": "canonical", "credit": "td"}, "credit 'reward'"),
+        ({"reward_delay": 1, "credit": "td"}, "use 'reward'"),
         ({"reward_delay": -1}, "reward_delay"),
         ({"reward_delay": 5000}, "at most 1024"),
         ({"reward_delay": 1, "read": "now"}, "use 'then'"),

@@ -19,7 +19,7 @@ from mental_accounts.accounts.grids import Algorithm2Codebook, GridCodebook, Hie
 from mental_accounts.accounts.ledger import CanonicalLedger, Ledger
 from mental_accounts.accounts.listed import DiscreteCodebook, KMeansCodebook
 from mental_accounts.accounts.rewards import RewardTransform
-from mental_accounts.accounts.state_models import StateBaseline, StateCodes
+from mental_accounts.accounts.state_models import StateBaseline, StateCodes, StateValue
 
 __all__ = [
     "CODEBOOKS",
@@ -40,6 +40,7 @@ __all__ = [
     "RewardTransform",
     "StateBaseline",
     "StateCodes",
+    "StateValue",
     "UpdateRule",
     "attention_drift",
     "check_codebook",

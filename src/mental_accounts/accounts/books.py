@@ -2,7 +2,7 @@
 
 The plain case is the paper's: one codebook, one code per action, the transformed reward. Each of these can be added:
 weights over the nearest codes (soft routing), codes of state × action, and as payoff the reward minus a fitted state
-baseline.
+baseline, or the TD error by a value function.
 
 A ledger tells of every code what `channels` says (channels.py), from tables of decayed sums. Rewards may come late
 (`reward_delay`), and payoffs of actions not taken may be entered too (`foregone`).
@@ -20,7 +20,7 @@ from mental_accounts.accounts.ledger import CanonicalLedger, Ledger
 from mental_accounts.accounts.precision import FullPrecisionModule, full_precision
 from mental_accounts.accounts.rewards import RewardTransform
 from mental_accounts.accounts.scan import lateness, sums_before
-from mental_accounts.accounts.state_models import StateBaseline, StateCodes
+from mental_accounts.accounts.state_models import StateBaseline, StateCodes, StateValue
 from mental_accounts.channels import UNTRIED, check_channels
 from mental_accounts.checks import check_count, check_positive
 
@@ -40,7 +40,7 @@ class Books(FullPrecisionModule):
         soft_codes: int = 1,
         soft_width: float = 0.5,
         state_codes: StateCodes | None = None,
-        baseline: StateBaseline | None = None,
+        baseline: StateBaseline | StateValue | None = None,
         channels: Sequence[str] = ("balance",),
         reward_delay: int = 0,
         foregone: bool = False,
@@ -96,6 +96,11 @@ class Books(FullPrecisionModule):
         """Whether entering a step requires its state."""
         return self.state_codes is not None or self.baseline is not None
 
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether entering a step requires the state after it."""
+        return self.baseline is not None and self.baseline.looks_ahead
+
     def fit(self, actions: Tensor, rewards: Tensor, seed: int = 0, states: Tensor | None = None) -> None:
         """Fit everything that depends on data: (N, dim) or (N,) actions in [-1, 1], (N,) rewards, (N, state) states."""
         if self.reads_states and states is None:
@@ -103,11 +108,15 @@ class Books(FullPrecisionModule):
         if self.baseline is not None and states is not None:
             self.baseline.fit(states, rewards)
             rewards = rewards - self.baseline(states).to(rewards.dtype)
-        fitted = RewardTransform.fit(rewards, self.transform.kind, self.transform.clip)
-        self.transform.load_state_dict(fitted.state_dict())
+        self.fit_transform(rewards)
         self.codebook.refit(actions, seed)
         if self.state_codes is not None and states is not None:
             self.state_codes.fit(states, seed)
+
+    def fit_transform(self, amounts: Tensor) -> None:
+        """Fit the reward transform to amounts (N,) as they are before it."""
+        fitted = RewardTransform.fit(amounts, self.transform.kind, self.transform.clip)
+        self.transform.load_state_dict(fitted.state_dict())
 
     # A step becomes an entry and a payoff.
 
@@ -125,13 +134,28 @@ class Books(FullPrecisionModule):
             codes = codes + self.codebook.num_codes * extra
         return Entry(codes, weights)
 
-    def payoffs(self, rewards: Tensor, states: Tensor | None = None) -> Tensor:
-        """The payoffs to enter: (...), (..., state_dim) -> (...)."""
-        if self.baseline is not None:
-            assert states is not None
-            rewards = full_precision(rewards) - self.baseline(states)
-        payoffs: Tensor = self.transform(rewards)
+    def payoffs(self, rewards: Tensor, states: Tensor | None = None, following: Tensor | None = None) -> Tensor:
+        """The payoffs to enter: (...), (..., state_dim) -> (...).
+
+        following (..., state_dim): the states after the steps, where the books look ahead; None: the steps were last.
+        """
+        payoffs: Tensor = self.transform(self.amounts(rewards, states, following))
         return payoffs
+
+    def amounts(self, rewards: Tensor, states: Tensor | None = None, following: Tensor | None = None) -> Tensor:
+        """What is credited before the reward transform: rewards, or how far they are above what was expected."""
+        if self.baseline is None:
+            return rewards
+        assert states is not None
+        return self.baseline.excess(rewards, states, following)
+
+    def amounts_of_runs(self, rewards: Tensor, states: Tensor | None, last: Tensor) -> Tensor:
+        """As `amounts`, of whole trajectories one after the other: (N,), (N, state_dim); last (N,): at their ends."""
+        if not self.looks_ahead:
+            return self.amounts(rewards, states)
+        assert states is not None
+        ahead = self.amounts(rewards, states, states.roll(-1, dims=0))
+        return torch.where(last, self.amounts(rewards, states), ahead)
 
     def foregone_payoffs(self, foregone: Tensor) -> Tensor:
         """The payoffs of all actions, of rewards in the environment's units: (..., num_codes)."""

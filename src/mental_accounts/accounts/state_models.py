@@ -1,6 +1,9 @@
-"""Models of the state, fitted on data: clusters that each have accounts of their own, and a reward baseline."""
+"""Models of the state: clusters that each have accounts of their own, and what a reward is compared with."""
+
+from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mental_accounts.accounts.nearest import fit_centers, nearest_center
@@ -10,6 +13,10 @@ from mental_accounts.standardising import spread
 
 FIT_STATES = 50_000
 """States that clusters are fitted on; more of them hardly move the centres."""
+FARTHEST = 10.0
+"""Standardised states are clipped to ± this: outside the data, a model is not to be trusted."""
+VALUE_WIDTH = 64
+"""Width of the two hidden layers of a value function."""
 
 
 class StateCodes(FullPrecisionModule):
@@ -53,6 +60,8 @@ class StateBaseline(FullPrecisionModule):
     std: Tensor
     coefficients: Tensor
 
+    looks_ahead = False
+
     def __init__(self, state_dim: int, ridge: float = 1e-3) -> None:
         super().__init__()
         self.ridge = check_positive("ridge", ridge)
@@ -75,6 +84,69 @@ class StateBaseline(FullPrecisionModule):
         """(..., state_dim) -> (...)."""
         return self._features(full_precision(states)) @ self.coefficients.to(full_precision(states).dtype)
 
+    def excess(self, rewards: Tensor, states: Tensor, following: Tensor | None = None) -> Tensor:
+        """How far rewards (...) are above what states (..., state_dim) let expect."""
+        expected: Tensor = self(states)
+        return full_precision(rewards) - expected
+
     def _features(self, states: Tensor) -> Tensor:
-        z = ((states - self.mean.to(states.dtype)) / self.std.to(states.dtype)).clamp(-10, 10)
+        z = ((states - self.mean.to(states.dtype)) / self.std.to(states.dtype)).clamp(-FARTHEST, FARTHEST)
         return torch.cat([torch.ones_like(z[..., :1]), z, z.square()], dim=-1)
+
+
+class StateValue(FullPrecisionModule):
+    """V(s), the value of a state: an MLP that critics have learned. It is copied from them; until then it is 0.
+
+    What is posted is the TD error r + γ V(s') - V(s).
+    """
+
+    mean: Tensor
+    std: Tensor
+    gamma: Tensor
+    scale: Tensor
+
+    looks_ahead = True
+
+    def __init__(self, state_dim: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(state_dim))
+        self.register_buffer("std", torch.ones(state_dim))
+        self.register_buffer("gamma", torch.zeros(()))
+        self.register_buffer("scale", torch.ones(()))
+        sizes = [state_dim, VALUE_WIDTH, VALUE_WIDTH, 1]
+        self._layers = len(sizes) - 1
+        for place in range(self._layers):
+            self.register_buffer(f"weight_{place}", torch.zeros(sizes[place + 1], sizes[place]))
+            self.register_buffer(f"bias_{place}", torch.zeros(sizes[place + 1]))
+
+    def fit(self, states: Tensor, rewards: Tensor) -> None:
+        """Standardise states (N, state_dim). The values themselves are learned elsewhere: see `copy_from`."""
+        values = states.detach().double()
+        self.mean.copy_(values.mean(dim=0))
+        self.std.copy_(spread(values))
+
+    @torch.no_grad()
+    def copy_from(self, weights: Sequence[Tensor], biases: Sequence[Tensor], gamma: float, scale: float) -> None:
+        """Take over an MLP on standardised states, with γ, and the unit of its values in rewards."""
+        for place, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+            self.get_buffer(f"weight_{place}").copy_(weight)
+            self.get_buffer(f"bias_{place}").copy_(bias)
+        self.gamma.fill_(gamma)
+        self.scale.fill_(scale)
+
+    def standardised(self, states: Tensor) -> Tensor:
+        """What the MLP reads: (..., state_dim) -> (..., state_dim)."""
+        return ((full_precision(states).float() - self.mean) / self.std).clamp(-FARTHEST, FARTHEST)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(..., state_dim) -> (...), in units of reward."""
+        x = self.standardised(states)
+        for place in range(self._layers):
+            x = F.linear(x, self.get_buffer(f"weight_{place}"), self.get_buffer(f"bias_{place}"))
+            x = F.relu(x) if place < self._layers - 1 else x
+        return x.squeeze(-1) * self.scale
+
+    def excess(self, rewards: Tensor, states: Tensor, following: Tensor | None = None) -> Tensor:
+        """The TD errors of steps: rewards (...), states and those after them (..., state_dim); None: they were last."""
+        error: Tensor = full_precision(rewards) - self(states)
+        return error if following is None else error + self.gamma * self(following)

@@ -75,18 +75,28 @@ class Annotation:
         """
         if self.to_unit is None and actions.is_floating_point() and looking_is_free(actions):
             _check_unit(actions)
-        codes, weights, payoffs = [], [], []
-        parts = (value.split(GROUP_STEPS) for value in (observations, actions, rewards))
-        for state, action, reward in zip(*parts, strict=True):
+        codes, weights = [], []
+        for state, action in zip(observations.split(GROUP_STEPS), actions.split(GROUP_STEPS), strict=True):
             entry = self.books.route_step(action if self.to_unit is None else self.to_unit(action), state)
             codes.append(entry.codes.to(self.code_dtype))
             weights.append(entry.weights)
-            payoffs.append(self.books.payoffs(reward, state).float())
-        found = {"codes": torch.cat(codes), "payoffs": torch.cat(payoffs)}
+        amounts = self.amounts(observations, rewards, lengths)
+        found = {"codes": torch.cat(codes), "payoffs": self.books.transform(amounts).float()}
         known = [value for value in weights if value is not None]
         if known:
             found["weights"] = torch.cat(known)
         return found | self._trace(found, lengths, foregone if self.books.foregone else None)
+
+    def amounts(self, observations: Tensor, rewards: Tensor, lengths: Tensor) -> Tensor:
+        """What is credited to N steps before the reward transform: (N, obs), (N,) -> (N,)."""
+        last = torch.zeros(len(rewards), dtype=torch.bool, device=rewards.device)
+        last[(lengths.cumsum(0) - 1).to(rewards.device)] = True
+        found = []
+        for begin in range(0, len(rewards), GROUP_STEPS):
+            part = slice(begin, begin + GROUP_STEPS + self.books.looks_ahead)  # with the first step of the next part
+            amounts = self.books.amounts_of_runs(rewards[part], observations[part], last[part])
+            found.append(amounts[:GROUP_STEPS])
+        return torch.cat(found)
 
     def _trace(self, found: dict[str, Tensor], lengths: Tensor, foregone: Tensor | None) -> dict[str, Tensor]:
         """Attractions of each step's own codes, and snapshots of all balances, for whole trajectories."""

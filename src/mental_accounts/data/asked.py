@@ -29,8 +29,9 @@ def asked_returns(returns: Tensor) -> AskedReturns:
 
 
 def return_scale(returns_to_go: Tensor) -> float:
-    """1 over the largest absolute return-to-go, (steps,), ignoring the largest 1%."""
-    return 1.0 / max(_quantile(returns_to_go.abs().double(), 1 - LARGE_SHARE), 1e-6)
+    """1 over the largest absolute return-to-go, (steps,), ignoring the largest 1% unless all others are 0."""
+    sizes = returns_to_go.abs().double()
+    return 1.0 / (_quantile(sizes, 1 - LARGE_SHARE) or float(sizes.max()) or 1.0)
 
 
 def return_range(returns_to_go: Tensor) -> tuple[float, float]:

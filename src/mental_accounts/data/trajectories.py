@@ -237,9 +237,7 @@ class Trajectories:
 
     def slice(self, i: int) -> Trajectory:
         """Trajectory i as views; negative numbers count from the newest."""
-        if not -len(self) <= i < len(self):
-            raise IndexError(f"trajectory {i} was requested, but there are {len(self)}")
-        begin = self._begins[i] - self._evicted
+        begin = self.rows_of(i)[0] - self.storage.first
         end = begin + self._lengths[i]
         names = ["observations", "actions", "rewards", "timesteps", "returns_to_go"]
         found = {name: self.storage.rows(name)[begin:end] for name in names}
@@ -252,6 +250,12 @@ class Trajectories:
             truncated=self._truncated[i],
             foregone=None if foregone is None else foregone[begin:end],
         )
+
+    def rows_of(self, i: int) -> tuple[int, int]:
+        """The first row of trajectory i in the storage, and how many rows it has."""
+        if not -len(self) <= i < len(self):
+            raise IndexError(f"trajectory {i} was requested, but there are {len(self)}")
+        return self.storage.first + self._begins[i] - self._evicted, self._lengths[i]
 
     def best(self, n: int) -> Tensor:
         """The indices of the n trajectories with the highest returns (fewer where there are fewer), worst first.
@@ -447,6 +451,7 @@ class Trajectories:
             "rewards": steps.rewards,
             "timesteps": timesteps,
             "remaining": remaining,
+            "terminal": torch.repeat_interleave(steps.terminated, lengths) & (remaining == 1),
             "returns_to_go": returns_to_go(rewards, remaining, self.gamma),
         }
         if steps.foregone is not None:
@@ -486,13 +491,17 @@ _SAVED = ("observations", "actions", "rewards", "lengths", "terminated", "trunca
 
 
 def _columns(obs_dim: int, action_dim: int | None, foregone: int | None) -> dict[str, Column]:
-    """The columns of a step. `remaining` counts the steps to the trajectory's end, including the step itself."""
+    """The columns of a step. `remaining` counts the steps to the trajectory's end, including the step itself.
+
+    `terminal` is True at a trajectory's last step, if it ended in a terminal state.
+    """
     columns = {
         "observations": Column((obs_dim,), torch.float32),
         "actions": Column((), torch.int64) if action_dim is None else Column((action_dim,), torch.float32),
         "rewards": Column((), torch.float32),
         "timesteps": Column((), torch.int32),
         "remaining": Column((), torch.int32),
+        "terminal": Column((), torch.bool),
         "returns_to_go": Column((), torch.float32),
     }
     return columns if foregone is None else columns | {"foregone": Column((foregone,), torch.float32)}

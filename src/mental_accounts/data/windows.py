@@ -5,6 +5,7 @@ forward, padded on the left. That is the same as a uniform first step among all 
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import get_args
 
 import torch
@@ -18,8 +19,20 @@ from mental_accounts.errors import DataError
 from mental_accounts.policy.window import Window
 
 
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """Windows, and the same windows one step later: what values are learned from."""
+
+    now: Window  # (B, K)
+    following: Window  # (B, K): the successor of each step, in its place; a blank one where there is none
+    terminal: Tensor  # (B, K) bool: the step ended its trajectory in a terminal state
+    known: Tensor  # (B, K) bool: a real step that is terminal or has a successor
+
+    # A trajectory that was cut off does not say which state followed its last step, so that step is not known.
+
+
 class WindowSampler:
-    """Draws windows from a store: `sampler()` -> `Window`.
+    """Draws windows from a store: `sampler()` -> `Window`, or `sampler.transitions()` -> `Transitions`.
 
     `account_scope` says where accounts begin: with the trajectory (its stored attractions are read), or with the window
     (its codes and rewards are traced). `previous_rewards` adds the reward before each step. `generator` is on the
@@ -59,28 +72,66 @@ class WindowSampler:
     def compile(self) -> None:
         """Fuse the kernels that read windows, starting with the next batch, which may raise."""
         self._read: Callable[[Tensor], Window] = torch.compile(self._read_drawn, dynamic=False)
+        self._read_pairs: Callable[[Tensor], Transitions] = torch.compile(self._read_drawn_pairs, dynamic=False)
 
     def uncompile(self) -> None:
         """Return to unfused kernels."""
-        self._read = self._read_drawn
+        self._read, self._read_pairs = self._read_drawn, self._read_drawn_pairs
 
     def __call__(self) -> Window:
         """One batch."""
+        return self._read(self._draw())
+
+    def transitions(self) -> Transitions:
+        """One batch, with the step after each; the windows are those that `sampler()` would have drawn."""
+        return self._read_pairs(self._draw())
+
+    def _draw(self) -> Tensor:
         device = self.store.storage.live.device
-        draw = torch.rand(self.batch_size, generator=self.generator, device=device, dtype=torch.float64)
-        return self._read(draw)
+        return torch.rand(self.batch_size, generator=self.generator, device=device, dtype=torch.float64)
 
     def _read_drawn(self, draw: Tensor) -> Window:
+        return self.at(self._rows(draw))
+
+    def _read_drawn_pairs(self, draw: Tensor) -> Transitions:
+        return self.transitions_at(self._rows(draw))
+
+    def _rows(self, draw: Tensor) -> Tensor:
         live = self.store.storage.live
-        return self.at((draw * live[1]).long() + live[0])  # float64 below 1 times a count stays below the count
+        return (draw * live[1]).long() + live[0]  # float64 below 1 times a count stays below the count
 
     def at(self, first: Tensor) -> Window:
         """The windows that begin at these rows of the store's storage, (B,) int64."""
-        columns = self.store.storage.columns
-        length = columns["remaining"].index_select(0, first).clamp(max=self.context_length)  # (B,) int32
-        offset = self._back + length.unsqueeze(-1)  # (B, K): negative where padded
-        mask = offset >= 0
-        row = torch.where(mask, first.unsqueeze(-1) + offset, self.store.storage.blank).flatten()  # (B·K,)
+        length, offset = self._extent(first)
+        return self._window(first, length, offset)
+
+    def transitions_at(self, first: Tensor) -> Transitions:
+        """As `at`, with the step after each."""
+        length, offset = self._extent(first)
+        columns, real = self.store.storage.columns, offset >= 0
+        remaining = columns["remaining"].index_select(0, first)
+        later = (remaining - 1).clamp(max=self.context_length)  # (B,): steps of the window that begins one later
+        follows = real & (offset < later.unsqueeze(-1))
+        row = torch.where(real, first.unsqueeze(-1) + offset, self.store.storage.blank)
+        terminal = columns["terminal"][row]
+        now, following = self._window(first, length, offset), self._window(first + (remaining > 1), later, offset)
+        there = follows.view(*follows.shape, *[1] * (now.actions.ndim - 2))
+        following = replace(following, actions=torch.where(there, following.actions, now.actions))  # 0 may be no action
+        return Transitions(now, following, terminal, follows | terminal)
+
+    def _extent(self, first: Tensor) -> tuple[Tensor, Tensor]:
+        """How many steps windows have, (B,) int32, and the number of each step, (B, K): negative where padded."""
+        length = self.store.storage.columns["remaining"].index_select(0, first).clamp(max=self.context_length)
+        return length, self._back + length.unsqueeze(-1)
+
+    def _window(self, first: Tensor, length: Tensor, offset: Tensor) -> Window:
+        """The steps number `offset` (B, K) of the `length` (B,) steps that begin at rows `first` (B,).
+
+        Where the offset is `length` there is no step, but zeros; it is the last of its window, so no other sees them.
+        """
+        columns, mask = self.store.storage.columns, offset >= 0
+        there = mask & (offset < length.unsqueeze(-1))
+        row = torch.where(there, first.unsqueeze(-1) + offset, self.store.storage.blank).flatten()  # (B·K,)
         shape = mask.shape
 
         def read(name: str) -> Tensor:

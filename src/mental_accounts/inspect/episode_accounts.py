@@ -46,7 +46,9 @@ def entry_of(policy: DecisionTransformer, books: Books, episode: Episode) -> tup
     """The entries of an episode's T steps, their actions in [-1, 1], and their payoffs (T,)."""
     actions = policy.action_scale.to_unit(torch.from_numpy(np.asarray(episode.actions)).to(policy.device))
     states = torch.from_numpy(episode.observations).to(policy.device)
-    payoffs = books.payoffs(torch.from_numpy(episode.rewards).to(policy.device), states)
+    last = torch.arange(len(episode), device=policy.device) == len(episode) - 1
+    rewards = torch.from_numpy(episode.rewards).to(policy.device)
+    payoffs = books.transform(books.amounts_of_runs(rewards, states, last))
     return books.route_step(actions, states), actions, payoffs
 
 

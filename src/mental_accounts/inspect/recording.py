@@ -205,12 +205,15 @@ def acting_windows(
     kept = None if numbers is None else torch.from_numpy(numbers).to(policy.device)
     for t in range(len(episode)):
         context.observe(episode.observations[t : t + 1])
+        if kept is not None and t:
+            balances.append(context.balances_now()[:, kept].clone())
         shown = context.window().tensors()
         windows.append({name: value.clone() for name, value in shown.items()})
         foregone = None if episode.foregone is None else episode.foregone[t : t + 1]
         context.record(episode.rewards[t : t + 1], np.zeros(1, bool), actions[t : t + 1], foregone)
-        if kept is not None:
-            balances.append(context.balances_now()[:, kept].clone())
+    context.settle(None)
+    if kept is not None:
+        balances.append(context.balances_now()[:, kept].clone())
     stacked = Window(**{name: torch.cat([window[name] for window in windows]) for name in windows[0]})
     return stacked, torch.cat(balances) if balances else None
 

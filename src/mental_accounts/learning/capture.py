@@ -45,14 +45,14 @@ class RepeatedUpdate:
             with warnings.catch_warnings():
                 if self.updater.is_compiled and not self.made:  # compilers print advice meant for their developers
                     warnings.simplefilter("ignore")
-                self.updater.update(self.sampler())
+                self.updater.learn_from(self.sampler)
         except Exception as error:
             if not self.updater.is_compiled or self.made:
                 raise
             self.say(f"updates cannot be compiled here ({_first_line(error)}); continuing without, more slowly")
             self.updater.uncompile()
             self.sampler.uncompile()
-            self.updater.update(self.sampler())
+            self.updater.learn_from(self.sampler)
 
     def _on_side_stream(self) -> None:
         """One eager update on a side stream, as required before a capture."""
@@ -69,7 +69,7 @@ class RepeatedUpdate:
         graph.register_generator_state(self.sampler.generator)
         try:
             with torch.cuda.graph(graph):
-                self.updater.update(self.sampler())
+                self.updater.learn_from(self.sampler)
         except RuntimeError as error:
             self.wanted = False
             self.say(f"updates cannot be captured in a CUDA graph here ({error}); continuing without, more slowly")

@@ -122,3 +122,8 @@ def load_optimizer_tensors(prefix: str, optimizer: Optimizer, tensors: dict[str,
             device = optimizer.param_groups[int(number)]["params"][0].device  # PyTorch moves states, but not groups
             state["param_groups"][int(number)][key] = value.to(device)
     optimizer.load_state_dict(state)
+
+
+def part_of(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names begin with the prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

@@ -43,6 +43,8 @@ class HalfWeights:
     def _hand_over(self) -> None:
         """Cast the gradients of the copies up, as gradients of the weights."""
         reached = [pair for pair in zip(self._weights, self._copies, strict=True) if pair[1].grad is not None]
+        if not reached:  # nothing was learned
+            return
         wide = [torch.empty_like(weight) for weight, _ in reached]
         torch._foreach_copy_(wide, [copy.grad for _, copy in reached if copy.grad is not None])
         for (weight, copy), gradient in zip(reached, wide, strict=True):

@@ -24,6 +24,8 @@ class Losses:
     """Negative log-likelihood of the actions (odt); mean squared error or cross-entropy (bc, dt)."""
     entropy: Tensor
     """Mean entropy of the predicted actions; 0 for deterministic ones."""
+    constraint: Tensor
+    """The part of the loss that is there for the entropy, - λ · entropy; 0 without the constraint."""
 
 
 class Objective(nn.Module):
@@ -64,16 +66,17 @@ class Objective(nn.Module):
         if mask is not None:  # a padded step may hold anything
             actions = actions.masked_fill(mask.logical_not().view(*mask.shape, *[1] * (actions.ndim - 2)), 0)
         if isinstance(predicted, Deterministic):
-            error = _mean((predicted.action - actions).square().mean(dim=-1), mask)
-            return Losses(error, error, torch.zeros_like(error))
+            error = mean_over((predicted.action - actions).square().mean(dim=-1), mask)
+            return Losses(error, error, torch.zeros_like(error), torch.zeros_like(error))
         if isinstance(predicted, ClippedGaussian):
             return self._weighted(predicted, actions, mask)
         assert isinstance(predicted, (SquashedGaussian, Categorical))
-        nll = -_mean(predicted.log_prob(actions), mask)
-        entropy = _mean(predicted.entropy(generator), mask)
+        nll = -mean_over(predicted.log_prob(actions), mask)
+        entropy = mean_over(predicted.entropy(generator), mask)
         if not self.constrained:
-            return Losses(nll, nll, entropy)
-        return Losses(nll - self.multiplier.detach() * entropy, nll, entropy)
+            return Losses(nll, nll, entropy, torch.zeros_like(nll))
+        held = self.multiplier.detach() * entropy
+        return Losses(nll - held, nll, entropy, -held)
 
     def _weighted(self, predicted: ClippedGaussian, actions: Tensor, mask: Tensor | None) -> Losses:
         """Σ_d σ_d² (nll_d - λ entropy_d), with σ² as a constant weight: the β-NLL of Seitzer et al. (2022), β = 1.
@@ -85,16 +88,19 @@ class Objective(nn.Module):
         weight = (2 * predicted.log_std.detach()).exp()
         nlls, entropies = -predicted.log_probs(actions), predicted.entropies()
         descended = weight * (nlls - self.multiplier.detach() * entropies)  # (B, K, dim)
-        loss, nll, entropy = (_mean(values.sum(dim=-1), mask) for values in (descended, nlls, entropies))
-        return Losses(loss, nll, entropy)
+        held = weight * self.multiplier.detach() * entropies
+        loss, nll, entropy, constraint = (
+            mean_over(values.sum(dim=-1), mask) for values in (descended, nlls, entropies, -held)
+        )
+        return Losses(loss, nll, entropy, constraint)
 
     def lambda_loss(self, entropy: Tensor) -> Tensor:
         """λ · (H - target): minimising it raises λ while the entropy is below its target."""
         return self.multiplier * (entropy.detach() - self.target_entropy)
 
 
-def _mean(values: Tensor, mask: Tensor | None) -> Tensor:
-    """The mean over real steps."""
+def mean_over(values: Tensor, mask: Tensor | None) -> Tensor:
+    """The mean where the mask is True; 0 where it is nowhere."""
     if mask is None:
         return values.mean()
     return torch.where(mask, values, 0.0).sum() / mask.sum().clamp(min=1)

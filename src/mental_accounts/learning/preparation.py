@@ -154,7 +154,7 @@ def prepare(
             f"{float(data.rewards.abs().max()):g}); scale their rewards down"
         )
     check_actions(data.actions, action, f"the data of {config.task or source.name}")
-    policy = _policy_config(config, resolve_model(config.model, task, data), state_dim, action)
+    policy = _policy_config(config, resolve_model(config.model, task, data, longest), state_dim, action)
     if not policy.enters_foregone:
         data = data.without_foregone()
     return Preparation(source, policy, data, task, longest)
@@ -200,11 +200,13 @@ def _random_data(config: TrainConfig, env: EnvironmentSource, start: Path | None
     return data
 
 
-def resolve_model(model: ModelConfig, task: Task | None, data: Trajectories) -> ModelConfig:
+def resolve_model(model: ModelConfig, task: Task | None, data: Trajectories, longest: int) -> ModelConfig:
     """Fill in the fields that follow the task."""
     scale, bounds = None if task is None else task.return_scale, None
     if scale is None:  # no table says how returns are to be read
         scale, bounds = return_scale(data.returns_to_go), return_range(data.returns_to_go)
+    if task is None:  # random episodes are short where a policy fails early; later ones may be as long as they can be
+        scale = min(scale, return_scale(longest * data.rewards.abs().mean().reshape(1)))
     context = model.context_length if task is None else min(task.eval_context_length, model.context_length)
     embedding = False if task is None else task.timestep_embedding
     return replace(

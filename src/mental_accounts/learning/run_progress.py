@@ -17,6 +17,8 @@ class Progress:
     """Completed iterations; the next one has this number."""
     explored: dict[str, float] | None = None
     """Metrics of this iteration's exploration, once it is done."""
+    explored_episodes: int = 0
+    """Episodes of this iteration's exploration."""
     update: int = 0
     """Updates made in this iteration."""
     updates: int = 0
@@ -37,7 +39,7 @@ class Progress:
     def from_state(cls, state: Mapping[str, Any]) -> "Progress":
         """From a checkpoint's state.json; errors name invalid values."""
         progress = config_from_dict(cls, state, "state.")
-        for name in ("iteration", "update", "updates", "env_steps"):
+        for name in ("iteration", "explored_episodes", "update", "updates", "env_steps"):
             check_count(f"state.{name}", getattr(progress, name), 0)
         for name in progress.files:
             if Path(name).name != name:

@@ -50,8 +50,10 @@ from mental_accounts.learning.same_run import check_policy, record_task, summary
 from mental_accounts.learning.seeds import derive
 from mental_accounts.learning.signals import SignalWatch
 from mental_accounts.learning.update import Updater
+from mental_accounts.learning.value_measures import gradient_shares, overestimation
+from mental_accounts.learning.values import reward_size
 from mental_accounts.machine import choose_device
-from mental_accounts.policy import Actor, DecisionTransformer, Window
+from mental_accounts.policy import Actor, DecisionTransformer
 
 MEASURED_WINDOWS = 32
 WORTH_COMPILING = 20_000
@@ -176,13 +178,11 @@ class Trainer:
         self.policy.to(self.device)
         for message in self.prepared.describe(config):
             self._emit(message)
-        self.updater = Updater(self.policy, config)
+        self.updater = Updater(self.policy, config, reward_size(data.rewards))
         if self.compiles:
             self.updater.compile()
         self.offline = data.to(self.device)
-        if self.policy.accounts is not None:
-            books, to_unit = self.policy.accounts.books, self.policy.action_scale.to_unit
-            self.offline.annotate_by(books, to_unit, balances=self.policy.config.reads_ledger)
+        self._annotate(self.offline)
         self.replay = Replay(self.offline, config.replay_size, self.prepared.longest)
         self.generator = torch.Generator(self.device)
         self.evaluators = self._players(config.eval_episodes, sample=False)
@@ -200,6 +200,23 @@ class Trainer:
                 ) from error
         self._checkpointed = time.monotonic()
 
+    def _annotate(self, store: Trajectories) -> None:
+        """Give every step its code and attraction, by the policy's accounts."""
+        if self.policy.accounts is not None:
+            books, to_unit = self.policy.accounts.books, self.policy.action_scale.to_unit
+            store.annotate_by(books, to_unit, balances=self.policy.config.reads_ledger)
+
+    def _renew_payoffs(self, store: Trajectories) -> None:
+        """Pay accounts by the values learned so far: TD errors of all steps are computed anew, and standardised."""
+        values, accounts = self.updater.values, self.policy.accounts
+        if values is None or accounts is None or not self.config.pays_td_errors:
+            return
+        values.hand_over_state_value()
+        last = store.storage.rows("remaining") == 1
+        accounts.books.fit_transform(accounts.books.amounts_of_runs(store.rewards, store.observations, last))
+        values.copy_books()
+        self._annotate(store)
+
     def _players(self, n: int, *, sample: bool) -> tuple[Actor, Environments]:
         """The policy in n environments, made once for all rollouts."""
         config = self.config
@@ -208,14 +225,21 @@ class Trainer:
             foregone=self.policy.config.enters_foregone,
         )  # fmt: skip
         self._open.enter_context(contextlib.closing(made))
-        return Actor(self.policy, n, sample=sample, precision=config.precision, say=self._warn), made
+        noise = config.values.exploration_noise if sample and config.improve == "td3" else 0.0
+        return Actor(self.policy, n, sample=sample, noise=noise, precision=config.precision, say=self._warn), made
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.progress = Progress.from_state(checkpoint.state)
         if self.progress.device != self.device.type:
             raise CheckpointError(f"the run began on {self.progress.device} and can only go on there")
         self.updater.load_tensors(checkpoint.tensors)
-        self.replay.add(self._read_trajectories(checkpoint))
+        episodes = self._read_trajectories(checkpoint)
+        before = len(episodes) - self.progress.explored_episodes
+        self.replay.add(episodes[:before])
+        if self.config.pays_td_errors:  # as they were paid when the iteration began
+            self._annotate(self.offline)
+            self._annotate(self.replay.store)
+        self.replay.add(episodes[before:])
         self.generator.set_state(checkpoint.tensors["generator.windows"])
         torch.set_rng_state(checkpoint.tensors["generator.cpu"])
         if self.device.type == "cuda":
@@ -242,11 +266,16 @@ class Trainer:
         if progress.update == 0 and progress.explored is None:
             torch.manual_seed(derive(config.seed, "dropout", number))
             self.generator.manual_seed(derive(config.seed, "windows", number))
+            if self.updater.values is not None and number == config.pretrain_iterations:
+                self.updater.values.restart_averages()
+            self._renew_payoffs(self.replay.store if online else self.offline)
         if online and progress.explored is None:
             self._explore(number)
         explored = time.monotonic()
         updates = config.updates_per_iteration if online else config.updates_per_pretrain_iteration
         store = self.replay.store if online else self.offline
+        if self.updater.values is not None:
+            self.updater.values.begin(phase, float(store.rewards.abs().max()))
         self._learn(store, updates, phase)
         self.updater.check()  # waits for a GPU, so that the time below is that of the updates
         learned = time.monotonic()
@@ -256,7 +285,12 @@ class Trainer:
             line |= self._evaluate(number)
         line["best_return"] = progress.best_return
         line |= self.updater.drain(progress.update)
-        line |= account_measures(self.policy, self._measured_windows(store, number))
+        sampler = self._sampler(store, MEASURED_WINDOWS, self._generator("measure", number))
+        line |= account_measures(self.policy, window := sampler())
+        if self.updater.values is not None:
+            line |= gradient_shares(self.updater, window)
+            if online:
+                line |= overestimation(self.updater.values, sampler, progress.explored_episodes)
         now = time.monotonic()
         line |= {
             "time/total": now - self._begun,
@@ -268,7 +302,7 @@ class Trainer:
             "time/steps_per_second": (progress.env_steps - steps_before) / max(explored - begun, 1e-9),
         }
         self.folder.add_metrics(line)
-        progress.iteration, progress.update, progress.explored = number + 1, 0, None
+        progress.iteration, progress.update, progress.explored, progress.explored_episodes = number + 1, 0, None, 0
         for logger in loggers:
             logger.log(line, number + 1)
         self._emit(IterationEnded(number + 1, phase, line))
@@ -283,10 +317,13 @@ class Trainer:
         self._emit(self._stage("exploring", self.prepared.longest))
         assert self.explorers is not None
         episodes = self._play(self.explorers, target, derive(self.config.seed, "explore", number))
+        while sum(len(episode) for episode in episodes) < self.config.steps_per_iteration:
+            seed = derive(self.config.seed, "explore", number, len(episodes))
+            episodes += self._play(self.explorers, target, seed)
         self.replay.add(episodes)
         self._unsaved += episodes
         self.progress.env_steps += sum(len(episode) for episode in episodes)
-        self.progress.explored = exploration_measures(episodes)
+        self.progress.explored, self.progress.explored_episodes = exploration_measures(episodes), len(episodes)
         returns, lengths = tuple(episode.total for episode in episodes), tuple(len(episode) for episode in episodes)
         self._emit(ExplorationEnded(number + 1, returns, lengths, self.progress.env_steps))
 
@@ -342,9 +379,8 @@ class Trainer:
 
         return play(*players, target, seed, on_step=on_step)
 
-    def _measured_windows(self, store: Trajectories, number: int) -> Window:
-        generator = torch.Generator(self.device).manual_seed(derive(self.config.seed, "measure", number))
-        return self._sampler(store, MEASURED_WINDOWS, generator)()
+    def _generator(self, *names: str | int) -> torch.Generator:
+        return torch.Generator(self.device).manual_seed(derive(self.config.seed, *names))
 
     def _sampler(self, store: Trajectories, batch_size: int, generator: torch.Generator) -> WindowSampler:
         """Windows with all that the policy reads."""

@@ -1,4 +1,4 @@
-"""One update of a policy: windows -> losses -> a step of the weights, then a step of λ.
+"""One update of a policy: windows -> losses -> a step of the weights, then a step of λ; critics learn before it.
 
 Losses are summed on the device and read once per iteration.
 """
@@ -12,11 +12,13 @@ import torch
 from torch import Tensor
 
 from mental_accounts.config import TrainConfig
+from mental_accounts.data.windows import WindowSampler
 from mental_accounts.errors import DivergenceError
-from mental_accounts.learning.checkpoint import load_optimizer_tensors, optimizer_tensors
+from mental_accounts.learning.checkpoint import load_optimizer_tensors, optimizer_tensors, part_of
 from mental_accounts.learning.half_weights import HalfWeights
 from mental_accounts.learning.objective import Losses, Objective
 from mental_accounts.learning.optimizers import Lamb, WarmUp, clip_gradients, make_optimizer
+from mental_accounts.learning.values import ValueLearner
 from mental_accounts.old_configs import rename_weights
 from mental_accounts.policy import DecisionTransformer, Window, autocast, resolve_precision
 
@@ -24,9 +26,10 @@ SUMMED = ("loss", "loss_square", "nll", "entropy", "gradient_norm")
 
 
 class Updater:
-    """Policy, objective and optimisers, and the sums of their losses."""
+    """Policy, objective, optimisers and critics, and the sums of their losses."""
 
-    def __init__(self, policy: DecisionTransformer, config: TrainConfig) -> None:
+    def __init__(self, policy: DecisionTransformer, config: TrainConfig, reward_scale: float = 1.0) -> None:
+        """`reward_scale` is that of the data, for critics that are to use it."""
         device = policy.device
         self.policy, self.config = policy, config
         self._precision = resolve_precision(device, config.precision)  # resolved once: not possible under torch.compile
@@ -40,6 +43,7 @@ class Updater:
         self.lambda_optimizer = torch.optim.Adam(
             [self.objective.log_lambda], lr=config.lambda_lr, capturable=on_gpu, fused=on_gpu
         )
+        self.values = ValueLearner(policy, config, reward_scale) if config.improve == "td3" else None
         self.latest_nll = torch.zeros((), device=device)
         self.sums = torch.zeros(len(SUMMED), dtype=torch.float64, device=device)
         self.uncompile()
@@ -50,10 +54,14 @@ class Updater:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # loading the compiler triggers PyTorch's own deprecation warnings
             torch._dynamo.reset()  # code compiled for other policies counts towards a limit
-            self._losses: Callable[[Window], tuple[Tensor, Losses]] = torch.compile(self._compute_losses, dynamic=False)
+            self._losses: Callable[[Window], tuple[Tensor, Losses, Tensor]] = torch.compile(
+                self._compute_losses, dynamic=False
+            )
             self._tally: Callable[..., None] = torch.compile(tally, dynamic=False)
             if isinstance(self.optimizer, Lamb):
                 self.optimizer.compile()
+        if self.values is not None:
+            self.values.compile()
 
     def uncompile(self) -> None:
         """Return to unfused kernels."""
@@ -61,27 +69,45 @@ class Updater:
         self._losses, self._tally = self._compute_losses, tally
         if isinstance(self.optimizer, Lamb):
             self.optimizer.uncompile()
+        if self.values is not None:
+            self.values.uncompile()
 
-    def _compute_losses(self, window: Window) -> tuple[Tensor, Losses]:
-        """The loss to minimise, and the losses to report. θ and λ have a term each, without a gradient in the other."""
+    def _compute_losses(self, window: Window) -> tuple[Tensor, Losses, Tensor]:
+        """The loss to minimise, the losses to report, and the value of the policy's actions (0 without critics).
+
+        θ and λ have a term each, without a gradient in the other.
+        """
         with autocast(self.policy.device, self._precision):
             predicted = self.policy(window)
         losses: Losses = self.objective(predicted, self.policy.action_scale.to_unit(window.actions), window.mask)
-        total = losses.loss
+        total, value = losses.loss, torch.zeros_like(losses.loss)
+        if self.values is not None:
+            pull, value = self.values.policy_loss(predicted, window)
+            total = self.values.supervised(losses) + pull
         if self.objective.constrained:
             total = total + self.objective.lambda_loss(losses.entropy)
-        return total, Losses(losses.loss.detach(), losses.nll.detach(), losses.entropy.detach())
+        reported = (losses.loss, losses.nll, losses.entropy, losses.constraint)
+        return total, Losses(*(each.detach() for each in reported)), value
 
     def _in_half(self) -> AbstractContextManager[None]:
         return nullcontext() if self._half is None else self._half.in_place()
 
-    def update(self, window: Window) -> None:
-        """One update."""
+    def learn_from(self, sampler: WindowSampler) -> None:
+        """One update on windows drawn by the sampler: of the critics, where there are any, and of the policy."""
+        if self.values is None:
+            self.update(sampler())
+            return
+        transitions = sampler.transitions()
+        self.values.learn(transitions)
+        self.values.follow(self.update(transitions.now))
+
+    def update(self, window: Window) -> Tensor:
+        """One update of the policy; the value of its actions (0 without critics)."""
         self.policy.train()
         self.optimizer.zero_grad(set_to_none=True)
         self.lambda_optimizer.zero_grad(set_to_none=True)
         with self._in_half():
-            total, losses = self._losses(window)
+            total, losses, value = self._losses(window)
             total.backward()
         norm = clip_gradients(self.policy.parameters(), self.config.grad_clip)
         self.optimizer.step()
@@ -89,6 +115,7 @@ class Updater:
         if self.objective.constrained:
             self.lambda_optimizer.step()
         self._tally(self.sums, self.latest_nll, losses, norm)
+        return value
 
     def check(self) -> None:
         """Raise, before continuing or saving, if a loss was not finite."""
@@ -98,6 +125,8 @@ class Updater:
                 "the loss is no longer finite: training diverged; lower --lr, lengthen --warmup-updates, or use "
                 "--precision float32"
             )
+        if self.values is not None:
+            self.values.check()
 
     def drain(self, updates: int) -> dict[str, float]:
         """The means over the updates since the last call, as metrics."""
@@ -106,7 +135,7 @@ class Updater:
             return {}
         loss, square, nll, entropy, norm = (self.sums / updates).tolist()
         self.sums.zero_()
-        return {
+        found = {
             "training/loss_mean": loss,
             "training/loss_std": math.sqrt(max(square - loss * loss, 0.0)),
             "training/nll": nll,
@@ -116,6 +145,7 @@ class Updater:
             "training/lambda": float(self.objective.multiplier.detach()),
             "training/lr": float(self.optimizer.param_groups[0]["lr"]),
         }
+        return found if self.values is None else found | self.values.drain(updates)
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors to save, by name."""
@@ -123,15 +153,18 @@ class Updater:
         found |= {f"objective.{name}": value for name, value in self.objective.state_dict().items()}
         found |= optimizer_tensors("optimizer", self.optimizer)
         found |= optimizer_tensors("lambda_optimizer", self.lambda_optimizer)
+        found |= {} if self.values is None else self.values.tensors()
         return found | {"warm_up.updates": self.warm_up.updates, "sums": self.sums, "latest_nll": self.latest_nll}
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """The inverse of `tensors`."""
-        self.policy.load_state_dict(rename_weights(_part(tensors, "policy.")))
-        self.objective.load_state_dict(_part(tensors, "objective."))
+        self.policy.load_state_dict(rename_weights(part_of(tensors, "policy.")))
+        self.objective.load_state_dict(part_of(tensors, "objective."))
         load_optimizer_tensors("optimizer", self.optimizer, tensors)
         load_optimizer_tensors("lambda_optimizer", self.lambda_optimizer, tensors)
         self.warm_up.load_state_dict({"updates": tensors["warm_up.updates"]})
+        if self.values is not None:
+            self.values.load_tensors(tensors)
         self.sums.copy_(tensors["sums"])
         self.latest_nll.copy_(tensors["latest_nll"])
 
@@ -140,7 +173,3 @@ def tally(sums: Tensor, latest_nll: Tensor, losses: Losses, norm: Tensor) -> Non
     """Add one update to the sums, in the order of SUMMED, in place."""
     latest_nll.copy_(losses.nll)
     sums.add_(torch.stack([losses.loss, losses.loss.square(), losses.nll, losses.entropy, norm]))
-
-
-def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}

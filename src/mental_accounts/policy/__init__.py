@@ -10,6 +10,7 @@ from mental_accounts.policy.heads import (
     ClippedGaussian,
     Deterministic,
     SquashedGaussian,
+    disturbed,
 )
 from mental_accounts.policy.policy_accounts import PolicyAccounts
 from mental_accounts.policy.window import Window
@@ -28,6 +29,7 @@ __all__ = [
     "Window",
     "action_spec_of",
     "autocast",
+    "disturbed",
     "resolve_precision",
     "state_dim_of",
 ]

@@ -20,8 +20,8 @@ WARM_UPS = 2
 class Actor:
     """A policy in n environments, rollout after rollout: `begin`, then per step `act` and `record`.
 
-    `sample` draws actions; by default the mean action is taken. The policy's weights may change in place between
-    rollouts. If capture is impossible, `say` is called and the actor works without it.
+    `sample` draws actions; by default the mean action is taken. `noise` is added to either. The policy's weights may
+    change in place between rollouts. If capture is impossible, `say` is called and the actor works without it.
     """
 
     def __init__(
@@ -30,10 +30,12 @@ class Actor:
         num_envs: int,
         *,
         sample: bool,
+        noise: float = 0.0,
         precision: Precision = "float32",
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.policy, self.num_envs, self.sample, self.precision = policy, num_envs, sample, precision
+        self.policy, self.num_envs, self.precision = policy, num_envs, precision
+        self.sample, self.noise = sample, noise
         self.generator = torch.Generator(policy.device)
         self.context = policy.context(num_envs, 0.0)
         self._captured: _CapturedStep | None = None
@@ -73,7 +75,9 @@ class Actor:
     def act_eagerly(self, observations: Tensor | np.ndarray) -> np.ndarray:
         """As `act`, kernel by kernel."""
         with autocast(self.policy.device, self.precision):
-            return self.policy.act(observations, self.context, sample=self.sample, generator=self.generator)
+            return self.policy.act(
+                observations, self.context, sample=self.sample, noise=self.noise, generator=self.generator
+            )
 
 
 class _CapturedStep:
@@ -128,6 +132,7 @@ class _CapturedStep:
                 self.observations.to(self.device, non_blocking=True),
                 actor.context,
                 sample=actor.sample,
+                noise=actor.noise,
                 generator=actor.generator,
             )
         self.chosen.copy_(chosen, non_blocking=True)

@@ -62,6 +62,9 @@ class Context:
             self.account_mask = torch.zeros(n, L, device=device, dtype=torch.bool)  # True at real steps
             self.weights = torch.zeros(shape, device=device) if self.books.is_soft else None
             self.balances = torch.zeros(n, K, self.books.ledger_size, device=device) if config.reads_ledger else None
+            self.unsettled = torch.zeros(
+                n, device=device, dtype=torch.bool
+            )  # steps entered once the next state is known
             holds_foregone = self.books.foregone and self._accounts_are_of_windows
             self.foregone_payoffs = torch.zeros(n, L, self.books.num_codes, device=device) if holds_foregone else None
         self._awaiting = False
@@ -78,6 +81,7 @@ class Context:
             self.actions.fill_(self.config.action.start)
         if self.ledger is not None:
             self.ledger.reset()
+            self.unsettled.zero_()
         self._awaiting = False
 
     def observe(self, observations: Tensor | np.ndarray) -> None:
@@ -93,6 +97,7 @@ class Context:
         if looking_is_free(observed):
             check_finite("observations", observed)
         observed = observed.to(self.observations.device)
+        self.settle(observed)
         for rolling in self._rolling():
             rolling.copy_(rolling.roll(-1, dims=1))
         self.observations[:, -1] = observed
@@ -106,6 +111,17 @@ class Context:
             if self.balances is not None and self.ledger is not None:
                 self.balances[:, -1] = self.books.told_by(self.ledger)
         self._awaiting = True
+
+    def settle(self, observed: Tensor | None) -> None:
+        """Enter steps whose payoffs depend on the state after them, (num_envs, state_dim); None: they were the last."""
+        if self.books is None or self.ledger is None or not self.books.looks_ahead:
+            return
+        entry = Entry(self.codes[:, -1], None if self.weights is None else self.weights[:, -1])
+        payoffs = self.books.payoffs(self.reward_now, self.observations[:, -1], observed)
+        self.payoffs[:, -1] = payoffs
+        self._post(self.ledger, self.books, entry, payoffs, None)
+        self.ledger.reset(~self.unsettled)  # where an episode has just begun, there was nothing to enter
+        self.unsettled.zero_()
 
     def window(self) -> Window:
         """The policy's input for the step begun by `observe`; fields not known yet at its last step are not read."""
@@ -183,12 +199,16 @@ class Context:
         if self.books is not None and self.ledger is not None:
             state = self.observations[:, -1]
             entry = self.books.route_step(self.action_scale.to_unit(self.actions[:, -1]), state)
-            payoffs = self.books.payoffs(reward, state)
-            self.codes[:, -1], self.payoffs[:, -1] = entry.codes, payoffs
+            self.codes[:, -1] = entry.codes
             if self.weights is not None and entry.weights is not None:
                 self.weights[:, -1] = entry.weights
-            self._post(self.ledger, self.books, entry, payoffs, foregone)
+            if self.books.looks_ahead:
+                self.unsettled.fill_(True)
+            else:
+                self.payoffs[:, -1] = payoffs = self.books.payoffs(reward, state)
+                self._post(self.ledger, self.books, entry, payoffs, foregone)
             self.ledger.reset(done)
+            self.unsettled.logical_and_(~done)
             self.account_mask.logical_and_(~done.unsqueeze(-1))
         self.return_now.copy_(torch.where(done, self.target, self.return_now))
         self.timestep_now.masked_fill_(done, 0)

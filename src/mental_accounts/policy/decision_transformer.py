@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from mental_accounts.checks import check_codes, check_finite, looking_is_free
 from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.context import Context
-from mental_accounts.policy.heads import ActionDistribution, make_head
+from mental_accounts.policy.heads import ActionDistribution, disturbed, make_head
 from mental_accounts.policy.long_attention import column_mask, is_long
 from mental_accounts.policy.policy_accounts import PolicyAccounts
 from mental_accounts.policy.policy_files import load_policy, save_policy
@@ -88,8 +88,7 @@ class DecisionTransformer(nn.Module):
     def forward(self, window: Window) -> ActionDistribution:
         """The distribution of the action at each of K steps, given all before it."""
         self._check_window(window)
-        dtype = self.state_mean.dtype
-        standardised = (window.observations.to(dtype) - self.state_mean) / self.state_std
+        dtype, standardised = self.state_mean.dtype, self._standardised_states(window)
         if self.embedding is None or self.transformer is None:
             assert self.state_map is not None
             states = self.state_map(standardised)  # (B, K, hidden)
@@ -108,6 +107,26 @@ class DecisionTransformer(nn.Module):
             distribution: ActionDistribution = self.head(states.to(dtype))
         return distribution
 
+    @property
+    def num_features(self) -> int:
+        """The size of `step_features`."""
+        told = self.accounts.books.ledger_size if self.accounts is not None and self.config.reads_ledger else 0
+        return self.config.state_dim + told + self.config.reads_rewards
+
+    def step_features(self, window: Window) -> Tensor:
+        """All that the policy reads of a single step beside the return-to-go, as numbers: (B, K, num_features).
+
+        The standardised state; what the ledger tells, where it is read; the previous reward, where it is read.
+        """
+        found = [self._standardised_states(window)]
+        if self.embed_ledger is not None:
+            assert window.balances is not None
+            found.append(window.balances.to(found[0].dtype))
+        if self.embed_reward is not None:
+            assert window.previous_rewards is not None
+            found.append(self._standardised_rewards(window.previous_rewards, window.timesteps).unsqueeze(-1))
+        return torch.cat(found, dim=-1)
+
     def context(self, num_envs: int, target_return: float | Sequence[float] | np.ndarray) -> Context:
         """The state of `act` for `num_envs` parallel environments, with this target return."""
         return Context(self.config, self.accounts, self.action_scale, num_envs, target_return, self.device)
@@ -119,13 +138,16 @@ class DecisionTransformer(nn.Module):
         context: Context,
         *,
         sample: bool = False,
+        noise: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> np.ndarray:
         """One action for each environment, in its own units: (num_envs, state) -> (num_envs, dim) or (num_envs,).
 
-        The mean action, or a sample. Call `context.record(rewards, ended)` after stepping the environments.
+        The mean action, or a sample; with noise, as `disturbed` adds it. Call `context.record(rewards, ended)` after
+        stepping the environments.
         """
-        actions: np.ndarray = self.choose(observations, context, sample=sample, generator=generator).cpu().numpy()
+        chosen = self.choose(observations, context, sample=sample, noise=noise, generator=generator)
+        actions: np.ndarray = chosen.cpu().numpy()
         return actions
 
     @torch.no_grad()
@@ -135,12 +157,13 @@ class DecisionTransformer(nn.Module):
         context: Context,
         *,
         sample: bool = False,
+        noise: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """As `act`, on the policy's device: no synchronisation, and it can be captured in a CUDA graph."""
         distribution = self.act_distribution(observations, context)
-        chosen = distribution.sample(generator) if sample else distribution.mode()
-        return context.choose(chosen[:, -1])
+        chosen = (distribution.sample(generator) if sample else distribution.mode())[:, -1]
+        return context.choose(disturbed(chosen, noise, self.config.action, generator) if noise else chosen)
 
     @torch.no_grad()
     def act_distribution(self, observations: Tensor | np.ndarray, context: Context) -> ActionDistribution:
@@ -228,9 +251,15 @@ class DecisionTransformer(nn.Module):
                 f"{self.config.reward_input!r}, got {got}"
             )
         with torch.autocast(previous.device.type, enabled=False):
-            standardised = (previous.to(self.reward_mean.dtype) - self.reward_mean) / self.reward_std
-            embedded: Tensor = self.embed_reward(torch.where(timesteps > 0, standardised, 0.0).unsqueeze(-1))
+            embedded: Tensor = self.embed_reward(self._standardised_rewards(previous, timesteps).unsqueeze(-1))
         return embedded
+
+    def _standardised_states(self, window: Window) -> Tensor:
+        return (window.observations.to(self.state_mean.dtype) - self.state_mean) / self.state_std
+
+    def _standardised_rewards(self, previous: Tensor, timesteps: Tensor) -> Tensor:
+        standardised = (previous.to(self.reward_mean.dtype) - self.reward_mean) / self.reward_std
+        return torch.where(timesteps > 0, standardised, 0.0)
 
     def _attention_masks(self, window: Window, tokens: Tensor) -> list[Tensor]:
         """One additive mask per layer; the same tensor for all unless β differs by layer."""

@@ -6,12 +6,13 @@ densities in those units, summed over dimensions.
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.config import PolicyConfig
 
 LOG_STD_RANGE = (-5.0, 2.0)
@@ -30,7 +31,7 @@ class ActionDistribution(Protocol):
         ...
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        """One action."""
+        """One action; differentiable in the distribution, unless actions are discrete."""
         ...
 
 
@@ -86,7 +87,7 @@ class ClippedGaussian:
         return self.mean.clamp(-1, 1)
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
-        return (self.mean + self.log_std.exp() * _noise(self.mean, generator)).clamp(-1, 1)
+        return clamp_inward(self.mean + self.log_std.exp() * _noise(self.mean, generator))
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """(..., dim) -> (...)."""
@@ -155,6 +156,19 @@ class Categorical:
         return -(self.log_probs.exp() * self.log_probs).sum(dim=-1)
 
 
+def disturbed(
+    actions: Tensor, noise: float, action: ActionSpec, generator: torch.Generator | None = None, clip: float = math.inf
+) -> Tensor:
+    """Actions with noise: (..., dim) get a Gaussian of this deviation; of discrete ones, this share becomes random.
+
+    `clip` bounds the Gaussian.
+    """
+    if not action.is_discrete:
+        return (actions + (noise * _noise(actions, generator)).clamp(-clip, clip)).clamp(-1, 1)
+    draw, other = torch.rand(2, *actions.shape, device=actions.device, generator=generator)
+    return torch.where(draw < noise, (other * action.size).long().clamp(max=action.size - 1), actions)
+
+
 class GaussianHead(nn.Module):
     """Mean and log σ by linear maps; tanh maps log σ into [-5, 2]."""
 
@@ -208,6 +222,28 @@ def make_head(config: PolicyConfig) -> nn.Module:
         nn.init.orthogonal_(layer.weight)
         nn.init.zeros_(layer.bias)
     return head
+
+
+class _ClampInward(torch.autograd.Function):
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.clamp(-1, 1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[0])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        outward = (x.abs() > 1) & (gradient * x < 0)  # a step against the gradient would go further out
+        return gradient.masked_fill(outward, 0.0)
+
+
+def clamp_inward(x: Tensor) -> Tensor:
+    """Clip to [-1, 1]; beyond a bound, a gradient that leads back inside is passed on, unlike that of `clamp`."""
+    clipped: Tensor = _ClampInward.apply(x)  # type: ignore[no-untyped-call]
+    return clipped
 
 
 def _normal_log_density(z: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from mental_accounts.accounts import (
     RewardTransform,
     StateBaseline,
     StateCodes,
+    StateValue,
     UpdateRule,
     column_bias,
     now_bias,
@@ -100,6 +101,10 @@ class PolicyAccounts(nn.Module):
                 raise ValueError(f"the window must have {name} of shape {shape}{why}, got {got}")
 
 
+BASELINES: dict[str, type[StateBaseline] | type[StateValue]] = {"advantage": StateBaseline, "td": StateValue}
+"""What rewards are compared with, by the kind of credit."""
+
+
 def make_books(config: PolicyConfig) -> Books:
     """The books that the configuration describes."""
     accounts = config.accounts
@@ -112,7 +117,7 @@ def make_books(config: PolicyConfig) -> Books:
         soft_codes=accounts.soft_codes,
         soft_width=accounts.soft_width,
         state_codes=StateCodes(accounts.state_codes, config.state_dim) if accounts.state_codes > 1 else None,
-        baseline=StateBaseline(config.state_dim) if accounts.credit == "advantage" else None,
+        baseline=None if accounts.credit == "reward" else BASELINES[accounts.credit](config.state_dim),
         channels=accounts.ledger_channels,
         reward_delay=accounts.reward_delay,
         foregone=accounts.foregone,

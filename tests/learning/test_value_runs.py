@@ -1,0 +1,145 @@
+"""Runs that improve by values: exact after a stop, nothing lost on the way, better than what they learned from."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mental_accounts.config import TrainConfig
+from mental_accounts.data.tasks import imported_path
+from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.errors import DivergenceError
+from mental_accounts.learning.run_folder import RunFolder
+from mental_accounts.value_options import ValueConfig
+
+from .conftest import aim_data
+from .runs import numbers, run_cut_and_whole, start, weights
+from .tiny_env import ENV_ID
+
+
+def improving(aim: TrainConfig, method: str, *, credit: str = "reward", **values: Any) -> TrainConfig:
+    config = replace(aim, improve="td3", values=ValueConfig(**values)).for_method(method)
+    return replace(config, model=replace(config.model, accounts=replace(config.model.accounts, credit=credit)))
+
+
+@pytest.mark.parametrize("method", ["bc", "dt", "odt", "ewa-vq-odt", "ledger-odt"])
+def test_every_method_can_improve_and_says_how(aim: TrainConfig, method: str, tmp_path: Path) -> None:
+    start(improving(aim, method), tmp_path / "run").run()
+    lines = numbers(tmp_path / "run")
+    for name in ("loss", "td_error", "data_mean", "target_mean", "policy_mean", "gradient_share"):
+        assert all(np.isfinite(line[f"values/{name}"]) for line in lines)
+    assert [line["values/gradient_critics"] > 0 for line in lines] == [False] * 2 + [True] * 4
+    assert [("values/overestimation" in line) for line in lines] == [False] * 2 + [True] * 4
+    assert all(0 < line["values/gradient_share"] < 1 for line in lines[2:])
+
+
+@pytest.mark.parametrize("kind", ["dt", "ledger-odt", "td", "td, a window's accounts"])
+def test_a_run_that_improves_is_resumed_exactly(aim: TrainConfig, kind: str, tmp_path: Path) -> None:
+    """Stopped in the middle of pretraining, of the first online iteration, or after it has explored."""
+    credit = "td" if kind.startswith("td") else "reward"
+    config = improving(aim, "dt" if kind == "dt" else "ledger-odt", credit=credit)
+    if "window" in kind:
+        accounts = replace(config.model.accounts, account_scope="window")
+        config = replace(config, model=replace(config.model, accounts=accounts))
+    config = replace(config, checkpoint_seconds=0.0, replay_size=10, online_iterations=3, eval_every=3)
+    config = replace(config, updates_per_pretrain_iteration=10, updates_per_iteration=8)
+    for checkpoints in (13, 23, 34):
+        run_cut_and_whole(config, tmp_path / str(checkpoints), checkpoints=checkpoints)
+
+
+def test_values_change_nothing_of_the_policy_while_they_have_no_weight(aim: TrainConfig, tmp_path: Path) -> None:
+    offline = replace(aim, online_iterations=0, model=replace(aim.model, dropout=0.0)).for_method("dt")
+    start(offline, tmp_path / "plain").run()
+    start(improving(offline, "dt"), tmp_path / "values").run()
+    for name, value in weights(tmp_path / "plain").items():
+        torch.testing.assert_close(weights(tmp_path / "values")[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_td_errors_pay_the_accounts_and_are_renewed(aim: TrainConfig, tmp_path: Path) -> None:
+    trainer = start(improving(aim, "ledger-odt", credit="td"), tmp_path / "run")
+    seen: list[torch.Tensor] = []
+    renew = trainer._renew_payoffs
+
+    def watched(store: Trajectories) -> None:
+        renew(store)
+        seen.append(store.storage.rows("payoffs").clone())
+
+    trainer._renew_payoffs = watched
+    policy = trainer.run()
+    books, store = policy.accounts.books, trainer.replay.store
+    assert not torch.equal(seen[0], seen[1])  # V was 0 at first: rewards
+    states, ahead = store.observations, store.observations.roll(-1, 0)
+    errors = store.rewards + books.baseline.gamma * books.baseline(ahead) - books.baseline(states)
+    last = store.storage.rows("remaining") == 1
+    errors = torch.where(last, store.rewards - books.baseline(states), errors)
+    torch.testing.assert_close(store.storage.rows("payoffs"), books.transform(errors))
+    assert books.baseline(states).std() > 0
+    copied = trainer.updater.values.average_policy.accounts.books
+    assert torch.equal(copied.transform.std, books.transform.std)
+    with pytest.raises(ValueError, match=r"accounts\.credit 'td' is computed by critics, and there are none"):
+        replace(trainer.config, improve="none")
+
+
+def test_exploration_goes_on_until_there_are_enough_steps(aim: TrainConfig, tmp_path: Path) -> None:
+    config = replace(aim, steps_per_iteration=45, online_iterations=2, pretrain_iterations=1)
+    start(config, tmp_path / "run").run()
+    assert RunFolder(tmp_path / "run").read_metrics()[-1]["env_steps"] == 2 * 60  # rounds of two episodes of ten steps
+    assert replace(config, steps_per_iteration=0) == replace(aim, online_iterations=2, pretrain_iterations=1)
+
+
+@pytest.mark.parametrize("size", [1e6, 1e-6])
+def test_rewards_of_any_size(aim: TrainConfig, size: float, tmp_path: Path) -> None:
+    """Values of scaled rewards are scaled ones: what the data choose as their unit makes all of it the same."""
+    data = aim_data()
+    ends = {"lengths": data.lengths, "terminated": data.terminated, "truncated": data.truncated}
+    found = {}
+    for scale in (1.0, size):
+        Trajectories.from_steps(
+            data.observations, data.actions, data.rewards * scale, **ends, info={"env_id": ENV_ID}
+        ).save(imported_path("scaled"))
+        config = improving(replace(aim, task="imported/scaled", online_iterations=0), "dt", reward_scale=None)
+        start(config, tmp_path / str(scale)).run()
+        found[scale] = numbers(tmp_path / str(scale))[-1]
+    for name in ("td_error", "data_mean", "policy_mean"):
+        assert found[size][f"values/{name}"] == pytest.approx(size * found[1.0][f"values/{name}"], rel=1e-2)
+
+
+def test_exploding_values_stop_the_run_and_spare_the_policy(aim: TrainConfig, tmp_path: Path) -> None:
+    trainer = start(improving(replace(aim, checkpoint_seconds=0.0), "dt"), tmp_path / "run")
+    set_up, learn, done = trainer._set_up, None, 0
+
+    def learn_and_break(sampler: object) -> None:
+        nonlocal done
+        done += 1
+        if done == 20:
+            with torch.no_grad():
+                trainer.updater.values.critics.biases[-1].fill_(1e5)
+        learn(sampler)
+
+    def set_up_and_break() -> None:
+        nonlocal learn
+        set_up()
+        learn, trainer.updater.learn_from = trainer.updater.learn_from, learn_and_break
+
+    trainer._set_up = set_up_and_break
+    with pytest.raises(DivergenceError, match=r"critics' values explode.*lower --values\.lr"):
+        trainer.run()
+    assert done == 20
+    resumed = start(trainer.config, tmp_path / "run").run()  # from the state before
+    assert all(bool(torch.isfinite(value).all()) for value in resumed.state_dict().values())
+    assert len(numbers(tmp_path / "run")) == 6
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize("method", ["dt", "odt"])
+def test_values_lead_beyond_the_data(aim: TrainConfig, method: str, tmp_path: Path) -> None:
+    """The marksman of the data scores 4; imitation stays near it, values find the target."""
+    values = {"alpha": 1.0, "normalised": True, "imitate": "offline", "gamma": 0.5, "hidden": 64}
+    config = replace(improving(aim, method, **values), online_iterations=12, updates_per_iteration=60, eval_every=12)
+    start(config, tmp_path / "run").run()
+    start(replace(config, improve="none"), tmp_path / "plain").run()
+    better, plain = (numbers(tmp_path / name)[-1]["evaluation/return_mean_gm"] for name in ("run", "plain"))
+    assert better > 9.0 > plain
