@@ -106,6 +106,19 @@ def test_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured)
     assert any(line.startswith("hopper-medium") and "seed 3" in line for line in capsys.readouterr().out.splitlines())
 
 
+def test_random_data_are_listed_though_d4rls_returns_are_unknown(capsys: Captured) -> None:
+    assert main(["data", "make", "hopper-random", "--steps", "300", "--workers", "1"]) == 0
+    assert capsys.readouterr().out.startswith("hopper-random: 3")
+    assert main(["data", "list"]) == 0
+    hopper = next(line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("hopper-random "))
+    assert hopper[:3] == ["hopper-random", "builtin", "Hopper-v5"]
+    assert hopper.count("±") == 1
+    assert main(["data", "info", "hopper-random"]) == 0
+    out = capsys.readouterr().out
+    assert "here, seed 0" in out
+    assert "published" not in out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

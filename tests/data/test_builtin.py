@@ -84,7 +84,7 @@ def test_a_manifest_that_is_wrong(folder: Path, place: tuple[Any, ...], value: A
     table[last] = value
     (folder / "manifest.json").write_text(json.dumps(manifest["whole"]))
     with pytest.raises(ValueError, match=rf"manifest\.json.*{words}"):
-        [builtin.recipe_of("robot", kind, folder) for kind in builtin.KINDS]
+        [builtin.recipe_of("robot", kind, folder) for kind in builtin.TRAINED]
 
 
 def same(one: Trajectories, two: Trajectories) -> bool:
@@ -310,6 +310,7 @@ def test_bad_requests(folder: Path, tmp_path: Path) -> None:
     for arguments, kind, message in [
         (("ant", "medium", 400), DataError, r"built-in data exist for \['robot'\]"),
         (("robot", "large", 400), DataError, "built-in data exist for"),
+        (("ant", "random", 400), DataError, r"built-in data exist for \['robot'\]"),
         (("robot", "medium", 0), DataError, "steps must be at least 1"),
         (("robot", "medium", 400, -1), DataError, "seed must be at least 0, got -1"),
     ]:
@@ -336,6 +337,37 @@ def test_what_is_shipped_is_small() -> None:
     assert sum(sizes) <= 8_000_000
     for robot in ("hopper", "walker2d", "halfcheetah"):
         assert len(builtin.recipe_of(robot, "medium-replay").shares) >= 10
+
+
+def test_random_data_need_no_policies(tmp_path: Path, cache: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    made = builtin.make_builtin("hopper", "random", 500, seed=2, workers=1, folder=nowhere)
+    assert (made.info["name"], made.info["env_id"]) == ("hopper-random", "Hopper-v5")
+    assert made.steps >= 500
+    assert made.terminated.any()
+    nowhere.mkdir()
+    (nowhere / "manifest.json").write_text("broken")
+    again = builtin.make_builtin("hopper", "random", 500, seed=2, folder=nowhere)
+    assert same(made, again)
+    builtin.make_builtin("hopper", "random", 500, seed=3, workers=1)
+    builtin.make_builtin("hopper", "random", 600, seed=2, workers=1)
+    names = [name.rpartition("/")[2].rpartition("-")[0] for name in in_cache(cache)]
+    assert names == ["500-steps-seed-2", "500-steps-seed-3", "600-steps-seed-2"]
+
+
+def test_random_actions_are_uniform() -> None:
+    actions = load_task("walker2d-random", size=5_000)[1].actions.numpy()
+    shares = np.stack([np.histogram(column, bins=4, range=(-1, 1))[0] for column in actions.T]) / len(actions)
+    assert np.abs(actions).max() <= 1
+    np.testing.assert_allclose(shares, 0.25, atol=0.03)  # five standard deviations
+
+
+@pytest.mark.parametrize(
+    ("task", "mean"), [("hopper-random", 17.5), ("walker2d-random", 1.9), ("halfcheetah-random", -282)]
+)
+def test_random_data_have_the_return_of_random_actions(task: str, mean: float) -> None:
+    returns = load_task(task, size=10_000)[1].returns.double()
+    assert abs(float(returns.mean()) - mean) < 5 * float(returns.std()) / len(returns) ** 0.5
 
 
 @pytest.mark.parametrize(

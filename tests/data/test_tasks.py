@@ -16,11 +16,12 @@ def test_the_table() -> None:
         ("walker2d", "Walker2d", 5000, 5, False),
         ("halfcheetah", "HalfCheetah", 6000, 5, False),
     ]:
-        for kind in ("medium", "medium-replay", "medium-expert"):
+        for kind in ("medium", "medium-replay", "medium-expert", "random"):
             ours, d4rls = TASKS[f"{robot}-{kind}"], TASKS[f"d4rl/{robot}-{kind}-v2"]
             assert (ours.source, ours.env_id) == ("builtin", f"{env}-v5")
             assert (d4rls.source, d4rls.env_id) == ("d4rl", f"{env}-v4")
-            assert ours.published == d4rls.published is not None
+            assert ours.published == d4rls.published
+            assert (ours.published is None) == (kind == "random")
             for task in (ours, d4rls):
                 assert (task.target_return, task.exploration_return) == (target, 2 * target)
                 assert (task.context_length, task.eval_context_length) == (20, act_context)
@@ -29,6 +30,7 @@ def test_the_table() -> None:
         assert (minari.source, minari.env_id, minari.target_return) == ("minari", f"{env}-v5", target)
     assert TASKS["hopper-medium"].published.trajectories == 2186
     assert TASKS["walker2d-medium-replay"].size == 302_000
+    assert TASKS["walker2d-random"].size == 1_000_000
 
 
 def test_scores_are_d4rls() -> None:

@@ -14,7 +14,7 @@ import torch
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.cli import BAD_INPUT
 from mental_accounts.config import ModelConfig, PolicyConfig, TrainConfig
-from mental_accounts.data.builtin import KINDS, recipe_of
+from mental_accounts.data.builtin import TRAINED, recipe_of
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.export.model_card import card_text, read_run
 from mental_accounts.learning.run_folder import RunFolder
@@ -148,7 +148,7 @@ def here(read: Callable[[Path], object]) -> Callable[[Path], int]:
 
 reported = here(lambda folder: read_study(folder / "study"))  # drawing the figures would take a second each time
 unpacked = here(lambda folder: read_study(folder / "study.jsonl.gz"))
-cooked = here(lambda folder: [recipe_of("robot", kind, folder / "behaviours") for kind in KINDS])
+cooked = here(lambda folder: [recipe_of("robot", kind, folder / "behaviours") for kind in TRAINED])
 carded = here(lambda folder: card_text(SMALL, read_run(folder / "run")))
 
 

@@ -1,9 +1,9 @@
 """Built-in data: behaviour policies that are shipped with the package, rolled out on the user's machine.
 
 After D4RL's definitions: *medium* is played by a half-trained policy, *medium-replay* by the ladder of policies on the
-way there (its foot acts at random) in the proportions of training, *medium-expert* half by each of the two. The data
-depend on (task, size, seed, versions of the libraries and of the policies) and on nothing else: not on the number of
-processes that play, nor on how often they were interrupted.
+way there (its foot acts at random) in the proportions of training, *medium-expert* half by each of the two, *random* by
+uniformly random actions, which need no file. The data depend on (task, size, seed, versions of the libraries and of the
+policies) and on nothing else: not on the number of processes that play, nor on how often they were interrupted.
 """
 
 import hashlib
@@ -22,6 +22,7 @@ from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data.behaviour_worker import Shard
 from mental_accounts.data.data_checks import shown_names
 from mental_accounts.data.progress import progress_bar
+from mental_accounts.data.robots import ROBOTS
 from mental_accounts.data.shards import Arrays, play_shards
 from mental_accounts.data.storage import check_memory
 from mental_accounts.data.tensor_files import cache_folder
@@ -37,7 +38,10 @@ SHARD_STEPS = 5_000
 BEHAVIOURS = Path(__file__).parent / "behaviours"
 """The policies that are shipped: `manifest.json`, and a folder of safetensors files per robot."""
 
-KINDS = ("medium", "medium-replay", "medium-expert")
+TRAINED = ("medium", "medium-replay", "medium-expert")
+"""Played by policies that are shipped."""
+
+KINDS = (*TRAINED, "random")
 
 
 @dataclass(frozen=True)
@@ -62,14 +66,16 @@ class Recipe:
 
 
 def recipe_of(robot: str, kind: str, folder: Path | None = None) -> Recipe:
-    """Read the manifest in `folder`; robot such as `hopper`, kind one of `medium`, `medium-replay`, `medium-expert`."""
+    """For a robot such as `hopper` and one of KINDS; all but `random` are read from the manifest in `folder`."""
+    if kind == "random" and robot in ROBOTS:
+        return _uniform(robot)
     folder = folder or BEHAVIOURS
     path = folder / "manifest.json"
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file, the package was installed without its behaviour policies")
     manifest = check_fields(read_json(path), {"tasks": "an object", "log_std_range": "a list"}, str(path))
     entry = manifest["tasks"].get(robot)
-    if entry is None or kind not in KINDS:
+    if entry is None or kind not in TRAINED:
         known = shown_names(sorted(manifest["tasks"]))
         raise DataError(f"built-in data exist for {known} × {list(KINDS)}, got {robot!r}, {kind!r}")
     parts = _parts(entry, robot, kind, f"{path}, {robot},")
@@ -86,6 +92,12 @@ def recipe_of(robot: str, kind: str, folder: Path | None = None) -> Recipe:
     check_fields(bounds, dict.fromkeys(("low", "high"), "a finite number"), f"{path}, log_std_range,")
     log_std_range = float(bounds["low"]), float(bounds["high"])
     return Recipe(entry["env_id"], log_std_range, tuple(shares), digest.hexdigest())
+
+
+def _uniform(robot: str) -> Recipe:
+    """Random actions throughout: there is no policy to be read."""
+    digest = hashlib.blake2b(b"random", digest_size=8).hexdigest()
+    return Recipe(f"{ROBOTS[robot].env}-v5", (0.0, 0.0), (Share(None, 1.0),), digest)
 
 
 def _parts(entry: object, robot: str, kind: str, where: str) -> list[dict[str, Any]]:

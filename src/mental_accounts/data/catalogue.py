@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from mental_accounts.data.builtin import KINDS
 from mental_accounts.data.d4rl import cached_d4rl
 from mental_accounts.data.minari import installed_minari
-from mental_accounts.data.tasks import ROBOTS, TASKS, imported_names, imported_path
+from mental_accounts.data.tasks import TASKS, imported_names, imported_path
 from mental_accounts.data.tensor_files import cache_folder, read_facts
 
 
@@ -33,11 +32,10 @@ class Held:
 def held_data() -> list[Held]:
     """All of them, in the order of the table of tasks; imported data last."""
     found = []
-    for robot in ROBOTS:
-        for kind in KINDS:
-            files = sorted((cache_folder() / "builtin" / f"{robot}-{kind}").glob("[!.]*.safetensors"))
-            found += [_held(f"{robot}-{kind}", path) for path in files]
     for task in TASKS.values():
+        if task.source == "builtin":
+            files = sorted((cache_folder() / "builtin" / task.dataset).glob("[!.]*.safetensors"))
+            found += [_held(task.name, path) for path in files]
         if task.source == "hidden":
             files = sorted((cache_folder() / "hidden").glob(f"{task.dataset}-*.safetensors"))
             found += [_held(task.name, path) for path in files]

@@ -7,7 +7,8 @@ from pathlib import Path
 from mental_accounts.data.d4rl import read_d4rl
 from mental_accounts.data.minari import read_minari
 from mental_accounts.data.pickles import read_pickle
-from mental_accounts.data.tasks import ROBOTS, imported_path
+from mental_accounts.data.robots import ROBOTS
+from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import DataError
 from mental_accounts.files import data_name

@@ -2,7 +2,7 @@
 
 Examples of names:
 
-    hopper-medium                     built-in: rolled out on this machine, nothing to download
+    hopper-medium, hopper-random      built-in: rolled out on this machine, nothing to download
     hidden-arm                        a task with a hidden context, rolled out here by an adaptive policy
     d4rl/hopper-medium-v2             D4RL's file, downloaded into the cache
     minari/mujoco/hopper/medium-v0    a Minari data set, local or downloaded; any other Minari id works too
@@ -24,46 +24,13 @@ from mental_accounts.data.builtin import KINDS, make_builtin
 from mental_accounts.data.d4rl import fetch_d4rl, read_d4rl
 from mental_accounts.data.hidden_data import make_hidden
 from mental_accounts.data.minari import installed_minari, read_minari
+from mental_accounts.data.robots import ROBOTS, Robot
 from mental_accounts.data.tensor_files import cache_folder
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import DataError
 
 Returns = TypeVar("Returns", Tensor, float)
 Source = Literal["builtin", "hidden", "d4rl", "minari", "imported"]
-
-
-@dataclass(frozen=True)
-class Robot:
-    """What the tasks of one robot share: ODT's settings and D4RL's constants."""
-
-    name: str
-    """As in `hopper-medium`."""
-    env: str
-    """Gymnasium's id without its version."""
-    action_dim: int
-    """Dimensions of an action; each lies in [-1, 1]."""
-    target_return: float
-    """The target return in evaluation."""
-    exploration_return: float
-    """The target return while exploring."""
-    random_return: float
-    """D4RL's normalised score is 0 here ..."""
-    expert_return: float
-    """... and 100 here."""
-    eval_context_length: int
-    """Steps in ODT's context while acting."""
-    timestep_embedding: bool
-    """Whether ODT embeds the absolute timestep."""
-
-
-ROBOTS = {
-    robot.name: robot
-    for robot in (
-        Robot("hopper", "Hopper", 3, 3600, 7200, -20.272305, 3234.3, 20, True),
-        Robot("walker2d", "Walker2d", 6, 5000, 10000, 1.629008, 4592.3, 5, False),
-        Robot("halfcheetah", "HalfCheetah", 6, 6000, 12000, -280.178953, 12135.0, 5, False),
-    )
-}
 
 
 @dataclass(frozen=True)
@@ -126,7 +93,7 @@ class Task:
     size: int | None = None
     """Default number of steps of built-in data: as many as D4RL has."""
     published: Published | None = None
-    """D4RL's statistics of the data set of that name."""
+    """D4RL's statistics of the data set of that name; None: unknown to us, as for random."""
 
 
 ROBOT_RETURN_SCALE = 0.001
@@ -159,8 +126,8 @@ def _table() -> dict[str, Task]:
     for robot in ROBOTS.values():
         for kind in KINDS:
             data = f"{robot.name}-{kind}"
-            published = PUBLISHED[data]
-            size = round(published.steps, -3)
+            published = PUBLISHED.get(data)
+            size = 1_000_000 if published is None else round(published.steps, -3)
             tasks.append(_task(data, "builtin", data, robot, f"{robot.env}-v5", size=size, published=published))
             name = f"d4rl/{data}-v2"
             tasks.append(_task(name, "d4rl", f"{data}-v2", robot, f"{robot.env}-v4", published=published))
