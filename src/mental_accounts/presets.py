@@ -4,8 +4,9 @@ from typing import Literal
 
 from mental_accounts.account_options import AccountsConfig
 from mental_accounts.config import ModelConfig, TrainConfig
+from mental_accounts.value_options import ValueConfig
 
-PresetName = Literal["quick", "paper", "odt", "converged", "hidden"]
+PresetName = Literal["quick", "paper", "odt", "converged", "hidden", "td3", "online"]
 
 PRESETS: dict[PresetName, TrainConfig] = {
     "quick": TrainConfig(
@@ -69,7 +70,31 @@ PRESETS: dict[PresetName, TrainConfig] = {
         eval_episodes=300,
         compile=False,
     ),
+    "td3": TrainConfig(method="dt", improve="td3", online_iterations=220),
+    "online": TrainConfig(
+        task=None,
+        env_id="CartPole-v1",
+        method="odt",
+        improve="td3",
+        model=ModelConfig(hidden=64, layers=2, heads=1, context_length=5, dropout=0.0, likelihood="squashed"),
+        values=ValueConfig(alpha=1.0, normalised=True, imitate="never", critic_hidden=128, reward_scale=None),
+        optimizer="adamw",
+        lr=1e-3,
+        weight_decay=0.0,
+        warmup_updates=100,
+        grad_clip=1.0,
+        batch_size=64,
+        lambda_lr=3e-3,
+        online_iterations=60,
+        episodes_per_iteration=2,
+        updates_per_iteration=200,
+        eval_every=10,
+        eval_episodes=20,
+        random_episodes=10,
+        compile=False,
+    ),
 }
 """Starting points. quick: small, the default. paper: the paper's quick-run protocol. odt: ODT's full protocol.
 converged: offline until returns level off on the paper's tasks. hidden: for tasks with a hidden context,
-offline; method ledger-odt: the policy reads its ledger, and there is no bias (docs/hidden.md says why)."""
+offline; method ledger-odt: the policy reads its ledger, and there is no bias (docs/hidden.md says why). td3: TD3+ODT's
+protocol. online: from scratch, by values alone, in any environment (docs/online.md)."""

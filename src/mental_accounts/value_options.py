@@ -27,15 +27,15 @@ class ValueConfig:
     imitate: Imitate = "always"
     """When the policy also learns from the actions in the data: always (TD3+ODT); offline: only while pretraining;
     never: TD3 alone. (The entropy constraint of odt stays in any case.)"""
-    gamma: float = 0.99
+    discount: float = 0.99
     """γ: discount factor of the values."""
-    hidden: int = 256
+    critic_hidden: int = 256
     """Width of the two hidden layers of a critic."""
     layer_norm: bool = False
     """Whether the critics' hidden layers are normalised; it helps where rewards are sparse and hurts on MuJoCo."""
-    lr: float = 1e-3
+    critic_lr: float = 1e-3
     """Learning rate of the critics (AdamW)."""
-    updates: int = 2
+    critic_updates: int = 2
     """Steps of the critics per update of the policy; each takes its own part of the batch."""
     tau: float = 0.005
     """τ: how far the averaged networks, which targets are computed by, move with every update."""
@@ -56,9 +56,9 @@ class ValueConfig:
             check_number(name, getattr(self, name), 0.0, 1e6, closed=True)
         for name in ("tau", "exploration_noise"):
             check_number(name, getattr(self, name), 0.0, 1.0, closed=True)
-        check_number("gamma", self.gamma, 0.0, 0.99999, closed=True)
-        for name in ("hidden", "updates"):
+        check_number("discount", self.discount, 0.0, 0.99999, closed=True)
+        for name in ("critic_hidden", "critic_updates"):
             object.__setattr__(self, name, check_count(name, getattr(self, name), 1))
-        check_positive("lr", self.lr)
+        check_positive("critic_lr", self.critic_lr)
         if self.reward_scale is not None:
             check_positive("reward_scale", self.reward_scale)

@@ -125,7 +125,7 @@ def test_exploding_values_stop_the_run_and_spare_the_policy(aim: TrainConfig, tm
         learn, trainer.updater.learn_from = trainer.updater.learn_from, learn_and_break
 
     trainer._set_up = set_up_and_break
-    with pytest.raises(DivergenceError, match=r"critics' values explode.*lower --values\.lr"):
+    with pytest.raises(DivergenceError, match=r"critics' values explode.*lower --values\.critic-lr"):
         trainer.run()
     assert done == 20
     resumed = start(trainer.config, tmp_path / "run").run()  # from the state before
@@ -137,7 +137,7 @@ def test_exploding_values_stop_the_run_and_spare_the_policy(aim: TrainConfig, tm
 @pytest.mark.parametrize("method", ["dt", "odt"])
 def test_values_lead_beyond_the_data(aim: TrainConfig, method: str, tmp_path: Path) -> None:
     """The marksman of the data scores 4; imitation stays near it, values find the target."""
-    values = {"alpha": 1.0, "normalised": True, "imitate": "offline", "gamma": 0.5, "hidden": 64}
+    values = {"alpha": 1.0, "normalised": True, "imitate": "offline", "discount": 0.5, "critic_hidden": 64}
     config = replace(improving(aim, method, **values), online_iterations=12, updates_per_iteration=60, eval_every=12)
     start(config, tmp_path / "run").run()
     start(replace(config, improve="none"), tmp_path / "plain").run()

@@ -87,7 +87,7 @@ def test_targets_are_those_of_the_textbook(method: str, action: Any) -> None:
         updater = Updater(policy, replace(CONFIG, method="bc", values=ValueConfig(target_noise=0.0)))
         sampler = WindowSampler(store_for(policy), 16, policy.config.context_length, torch.Generator().manual_seed(1))
     else:
-        updater, sampler = learner(method, action, target_noise=0.0, gamma=0.9, reward_scale=2.0)
+        updater, sampler = learner(method, action, target_noise=0.0, discount=0.9, reward_scale=2.0)
     values, pairs = values_of(updater), sampler.transitions()
     with torch.no_grad():  # another network than the policy, which targets must not be computed by
         for parameter in [*values.average_policy.parameters(), *values.average_critics.parameters()]:
@@ -109,7 +109,7 @@ def test_targets_are_those_of_the_textbook(method: str, action: Any) -> None:
         for k in range(pairs.known.shape[1]):
             if pairs.known[b, k]:
                 bootstrap = 0.0 if pairs.terminal[b, k] else float(ahead[b, k])
-                wanted = float(pairs.now.rewards[b, k]) / values.reward_scale + values.options.gamma * bootstrap
+                wanted = float(pairs.now.rewards[b, k]) / values.reward_scale + values.options.discount * bootstrap
                 assert float(targets[b, k]) == pytest.approx(wanted, abs=1e-5)
                 checked += 1
     assert checked > 40
@@ -215,7 +215,7 @@ def test_averages_follow_and_begin_afresh() -> None:
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 40])
 def test_each_step_of_the_critics_takes_its_own_part_of_the_batch(steps: int) -> None:
-    updater, sampler = learner("dt", updates=steps)
+    updater, sampler = learner("dt", critic_updates=steps)
     values, seen = values_of(updater), []
     original = values._critic_loss
 
@@ -245,7 +245,7 @@ def test_what_is_imitated_when(imitate: str) -> None:
 
 
 def test_values_are_compared_with_the_returns_that_came() -> None:
-    updater, sampler = learner("ledger-odt", gamma=0.9, reward_scale=4.0)
+    updater, sampler = learner("ledger-odt", discount=0.9, reward_scale=4.0)
     values = values_of(updater)
     with torch.no_grad():
         for parameter in values.critics.parameters():
@@ -271,7 +271,7 @@ def test_values_that_explode_or_are_no_numbers_stop_a_run() -> None:
     updater.learn_from(sampler)
     updater.check()
     values.latest_value.fill_(11 * values.largest)
-    with pytest.raises(DivergenceError, match=r"values explode: their mean is .*; lower --values\.lr"):
+    with pytest.raises(DivergenceError, match=r"values explode: their mean is .*; lower --values\.critic-lr"):
         updater.check()
     values.latest_value.zero_()
     with torch.no_grad():
@@ -307,14 +307,14 @@ def test_the_size_of_rewards() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"gamma": 1.0}, "gamma"),
+        ({"discount": 1.0}, "discount"),
         ({"tau": 1.5}, "tau"),
         ({"alpha": -1.0}, "alpha"),
         ({"alpha": math.nan}, "alpha"),
         ({"imitate": "sometimes"}, "imitate"),
-        ({"updates": 0}, "updates"),
-        ({"hidden": 0}, "hidden"),
-        ({"lr": 0.0}, "lr"),
+        ({"critic_updates": 0}, "critic_updates"),
+        ({"critic_hidden": 0}, "critic_hidden"),
+        ({"critic_lr": 0.0}, "critic_lr"),
         ({"reward_scale": 0.0}, "reward_scale"),
         ({"exploration_noise": 2.0}, "exploration_noise"),
     ],

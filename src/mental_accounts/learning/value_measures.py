@@ -41,7 +41,7 @@ def overestimation(values: ValueLearner, sampler: WindowSampler, episodes: int) 
         trajectory = store.slice(place)
         rewards = trajectory.rewards.double().cpu().numpy() / values.reward_scale
         last = rewards[-1] if trajectory.terminated else found[-1]
-        gaps.append(found - discounted(rewards, last, values.options.gamma))
+        gaps.append(found - discounted(rewards, last, values.options.discount))
     return {"values/overestimation": float(np.concatenate(gaps).mean()) * values.reward_scale} if gaps else {}
 
 

@@ -55,12 +55,12 @@ class ValueLearner:
         self.reward_scale = reward_scale if options.reward_scale is None else options.reward_scale
         inputs = policy.num_features + (0 if action.is_discrete else action.size)
         outputs = action.size if action.is_discrete else 1
-        self.critics = Critics(inputs, outputs, options.hidden, layer_norm=options.layer_norm).to(device)
+        self.critics = Critics(inputs, outputs, options.critic_hidden, layer_norm=options.layer_norm).to(device)
         self.state_value = _value_network(policy.config.state_dim).to(device) if config.pays_td_errors else None
         self.average_policy = copy.deepcopy(policy).requires_grad_(False).eval()
         self.average_critics = copy.deepcopy(self.critics).requires_grad_(False)
         learned = nn.ModuleList([self.critics, *([] if self.state_value is None else [self.state_value])])
-        self.optimizer = make_optimizer("adamw", learned.parameters(), options.lr, 0.0, device)
+        self.optimizer = make_optimizer("adamw", learned.parameters(), options.critic_lr, 0.0, device)
         self.alpha, self.imitation = (torch.zeros((), device=device) for _ in range(2))
         self.largest = float("inf")
         """The largest absolute value that rewards allow; a mean far above it is a divergence."""
@@ -80,7 +80,7 @@ class ValueLearner:
         self.alpha.fill_(options.alpha if online else options.pretrain_alpha)
         if not imitates and not float(self.alpha):  # nothing else to learn from
             self.alpha.fill_(1.0)
-        self.largest = largest_reward / self.reward_scale / (1.0 - options.gamma)
+        self.largest = largest_reward / self.reward_scale / (1.0 - options.discount)
 
     def compile(self) -> None:
         """Compile targets and losses. It happens at the next update, which may raise."""
@@ -103,7 +103,7 @@ class ValueLearner:
             inputs, targets, ahead = self._targets(transitions)
         actions, known = self._unit_actions(transitions.now), transitions.known
         reached, follows = transitions.following.observations, known & ~transitions.terminal
-        steps, B = min(self.options.updates, len(targets)), len(targets)
+        steps, B = min(self.options.critic_updates, len(targets)), len(targets)
         for i in range(steps):
             part = slice(i * B // steps, (i + 1) * B // steps)
             self.optimizer.zero_grad(set_to_none=True)
@@ -164,7 +164,7 @@ class ValueLearner:
             smoothed = disturbed(following.sample(), options.target_noise, action, clip=options.target_noise_clip)
             value = self.average_critics(torch.cat([features, smoothed], dim=-1)).amin(dim=0).squeeze(-1)
         value = torch.where(transitions.known & ~transitions.terminal, value, 0.0)
-        targets = now.rewards / self.reward_scale + options.gamma * value
+        targets = now.rewards / self.reward_scale + options.discount * value
         return self.policy.step_features(now), targets, value
 
     def _compute_loss(self, inputs: Tensor, actions: Tensor, targets: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
@@ -194,7 +194,7 @@ class ValueLearner:
             return
         layers = [layer for layer in self.state_value if isinstance(layer, nn.Linear)]
         weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
-        self._state_model().copy_from(weights, biases, self.options.gamma, self.reward_scale)
+        self._state_model().copy_from(weights, biases, self.options.discount, self.reward_scale)
 
     def copy_books(self) -> None:
         """Let the averaged policy's accounts be the policy's."""
@@ -273,7 +273,7 @@ class ValueLearner:
 
 EXPLODED = 10.0
 """How many times the largest possible value a mean may be before a run is stopped."""
-ADVICE = "lower --values.lr or --values.alpha, or let the data choose --values.reward-scale (None)"
+ADVICE = "lower --values.critic-lr or --values.alpha, or let the data choose --values.reward-scale (None)"
 
 
 def _value_network(state_dim: int) -> nn.Sequential:
