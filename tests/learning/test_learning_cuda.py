@@ -75,9 +75,7 @@ def test_compiled_updates_equal_plain_ones(aim: TrainConfig, optimizer: str, acc
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
 @pytest.mark.parametrize("method", ["dt", "odt", "ledger-odt"])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_critics_learn_inside_the_captured_graph(
-    aim: TrainConfig, method: str, precision: str, compiled: bool
-) -> None:
+def test_critics_learn_inside_the_captured_graph(aim: TrainConfig, method: str, precision: str, compiled: bool) -> None:
     config = replace(aim, improve="td3", device="cuda", precision=precision, values=ValueConfig(alpha=0.5))
     results = []
     for captured in (False, True):
