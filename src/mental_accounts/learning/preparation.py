@@ -56,8 +56,8 @@ class Preparation:
         lines = [
             f"data: {found.steps:,} steps, {found.trajectories:,} trajectories, return {found.return_mean:.0f} ± "
             f"{found.return_std:.0f}, best {found.return_max:.0f}",
-            f"{config.method}{critics}: {config.pretrain_iterations} × {config.updates_per_pretrain_iteration} updates offline, "
-            f"then {config.online_iterations} × {config.updates_per_iteration} online",
+            f"{config.method}{critics}: {config.pretrain_iterations} × {config.updates_per_pretrain_iteration} updates "
+            f"offline, then {config.online_iterations} × {config.updates_per_iteration} online",
         ]
         return [*(Message("note", text) for text in lines), *(Message("warning", t) for t in self._doubts(config))]
 
