@@ -273,6 +273,9 @@ def test_values_that_explode_or_are_no_numbers_stop_a_run() -> None:
     values.latest_value.fill_(11 * values.largest)
     with pytest.raises(DivergenceError, match=r"values explode: their mean is .*; lower --values\.critic-lr"):
         updater.check()
+    values.begin("online", 0.0)  # no reward yet: new critics do not start at 0
+    values.latest_value.fill_(5.0)
+    updater.check()
     values.latest_value.zero_()
     with torch.no_grad():
         values.critics.weights[1][0, 0, 0] = torch.nan

@@ -80,7 +80,7 @@ class ValueLearner:
         self.alpha.fill_(options.alpha if online else options.pretrain_alpha)
         if not imitates and not float(self.alpha):  # nothing else to learn from
             self.alpha.fill_(1.0)
-        self.largest = largest_reward / self.reward_scale / (1.0 - options.discount)
+        self.largest = max(largest_reward / self.reward_scale, 1.0) / (1.0 - options.discount)  # rewards may come yet
 
     def compile(self) -> None:
         """Compile targets and losses. It happens at the next update, which may raise."""
