@@ -2,9 +2,10 @@
 
     python benchmarks/bench_update.py [--device cuda] [--batch 64 256] [--rounds 10] [--profile] [--json FILE]
 
-An update as in training: sampling windows, losses, gradients, clipping, AdamW, the step of the multiplier; with td3 also
-targets, two steps of the critics and the averages; hidden 512, 4 layers, 4 heads, 20 steps; on a GPU compiled and captured, as in long runs. A ratio is the median over rounds of a
-case over odt in the same round, with the range. Memory (GPU) is the peak of a single case, including the data.
+An update as in training: sampling windows, losses, gradients, clipping, AdamW, the step of the multiplier; with td3
+also targets, two steps of the critics and the averages; hidden 512, 4 layers, 4 heads, 20 steps; on a GPU compiled and
+captured, as in long runs. A ratio is the median over rounds of a case over odt in the same round, with the range.
+Memory (GPU) is the peak of a single case, including the data.
 --profile lists the kernels of odt's updates.
 """
 
