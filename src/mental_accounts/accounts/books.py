@@ -330,24 +330,6 @@ class Books(FullPrecisionModule):
         """What a live ledger tells: (n, ledger_size)."""
         return self._told(dict(ledger.named_buffers()))
 
-    @property
-    def tells_at_actions(self) -> bool:
-        """Whether `told_at` is defined: codes have centres, and are of actions alone."""
-        return self.codebook.centers is not None and self.state_codes is None
-
-    def told_at(self, told: Tensor, actions: Tensor) -> Tensor:
-        """What a ledger tells of the surroundings of an action: (..., ledger_size), (..., dim) -> (..., channels).
-
-        Of each channel, the mean over all codes, weighted by a Gaussian of the distance from the action to a code's
-        centre. Unlike routing it is differentiable: its gradient leads to where balances are higher.
-        """
-        centers = self.codebook.centers
-        assert centers is not None
-        apart = (full_precision(actions).unsqueeze(-2) - centers.to(actions.dtype)).square().sum(-1)  # (..., num_codes)
-        near = torch.softmax(-apart / (2 * self.soft_width**2), dim=-1)
-        by_channel: Tensor = told.unflatten(-1, (len(self.channels), self.num_codes))
-        return (by_channel * near.unsqueeze(-2)).sum(dim=-1)
-
     # What attention reads.
 
     def one_per_action(self, attractions: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -28,7 +28,7 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.data.windows import Transitions
 from mental_accounts.errors import DivergenceError
 from mental_accounts.learning.checkpoint import load_optimizer_tensors, optimizer_tensors, part_of
-from mental_accounts.learning.critics import CRITICS, Critics
+from mental_accounts.learning.critics import CRITICS, Critics, tells_near_actions, told_near
 from mental_accounts.learning.events import Phase
 from mental_accounts.learning.half_weights import HalfWeights
 from mental_accounts.learning.objective import Losses, mean_over
@@ -55,7 +55,7 @@ class ValueLearner:
         self.policy, self.options, self.is_discrete = policy, options, action.is_discrete
         self.reward_scale = reward_scale if options.reward_scale is None else options.reward_scale
         books = policy.accounts.books if policy.accounts is not None and policy.config.reads_ledger else None
-        self._books = books if books is not None and books.tells_at_actions and not action.is_discrete else None
+        self._books = books if books is not None and tells_near_actions(books) and not action.is_discrete else None
         inputs = policy.num_features + (0 if action.is_discrete else action.size)
         inputs += 0 if self._books is None else len(self._books.channels)
         outputs = action.size if action.is_discrete else 1
@@ -219,7 +219,7 @@ class ValueLearner:
         found = [features, actions]
         if self._books is not None:
             begin = self.policy.config.state_dim  # where `step_features` has what the ledger tells
-            found.append(self._books.told_at(features[..., begin : begin + self._books.ledger_size], actions))
+            found.append(told_near(self._books, features[..., begin : begin + self._books.ledger_size], actions))
         return torch.cat(found, dim=-1)
 
     def of_data(self, window: Window) -> Tensor:
