@@ -243,7 +243,8 @@ def resolve_model(model: ModelConfig, task: Task | None, data: Trajectories, lon
     if scale is None:  # no table says how returns are to be read
         scale, bounds = return_scale(data.returns_to_go), return_range(data.returns_to_go)
     if task is None:  # random episodes are short where a policy fails early; later ones may be as long as they can be
-        scale = min(scale, return_scale(longest * data.rewards.abs().mean().reshape(1)))
+        steps = longest if data.gamma == 1 else (1 - data.gamma**longest) / (1 - data.gamma)
+        scale = min(scale, return_scale(steps * data.rewards.abs().mean().reshape(1)))
     context = model.context_length if task is None else min(task.eval_context_length, model.context_length)
     embedding = False if task is None else task.timestep_embedding
     return replace(
