@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mental_accounts.policy import DecisionTransformer
+
 CRITICS = 2
 
 
@@ -34,6 +36,14 @@ class Critics(nn.Module):
         x = inputs.reshape(1, -1, inputs.shape[-1]).expand(CRITICS, -1, -1)
         return self._through(x, list(self.weights), list(self.biases)).view(CRITICS, *inputs.shape[:-1], -1)
 
+    def of_actions(self, features: Tensor, actions: Tensor) -> Tensor:
+        """Q₁ and Q₂ of actions in the policy's units: (..., features), (..., dim) or (...) int64 -> (2, ...)."""
+        if actions.is_floating_point():
+            found: Tensor = self(torch.cat([features, actions], dim=-1))
+        else:
+            found = self(features).gather(-1, actions.expand(CRITICS, *actions.shape).unsqueeze(-1))
+        return found.squeeze(-1)
+
     def first(self, inputs: Tensor) -> Tensor:
         """Q₁ alone, (..., inputs) -> (..., outputs); the gradient is that of the inputs, not of the critic."""
         weights, biases = ([value[:1].detach() for value in values] for values in (self.weights, self.biases))
@@ -47,3 +57,10 @@ class Critics(nn.Module):
             if place < len(weights) - 1:
                 x = F.relu(F.layer_norm(x, x.shape[-1:]) if self.layer_norm else x)
         return x
+
+
+def critics_of(policy: DecisionTransformer, hidden: int, *, layer_norm: bool = False) -> Critics:
+    """New critics that read what a policy reads of a step, and box actions."""
+    action = policy.config.action
+    inputs = policy.num_features + (0 if action.is_discrete else action.size)
+    return Critics(inputs, action.size if action.is_discrete else 1, hidden, layer_norm=layer_norm)

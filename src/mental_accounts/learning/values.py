@@ -27,7 +27,7 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.data.windows import Transitions
 from mental_accounts.errors import DivergenceError
 from mental_accounts.learning.checkpoint import load_optimizer_tensors, optimizer_tensors, part_of
-from mental_accounts.learning.critics import CRITICS, Critics
+from mental_accounts.learning.critics import CRITICS, critics_of
 from mental_accounts.learning.events import Phase
 from mental_accounts.learning.half_weights import HalfWeights
 from mental_accounts.learning.objective import Losses, mean_over
@@ -50,12 +50,10 @@ class ValueLearner:
 
     def __init__(self, policy: DecisionTransformer, config: TrainConfig, reward_scale: float = 1.0) -> None:
         """`reward_scale` is used where the configuration leaves it to the data."""
-        options, device, action = config.values, policy.device, policy.config.action
-        self.policy, self.options, self.is_discrete = policy, options, action.is_discrete
+        options, device = config.values, policy.device
+        self.policy, self.options, self.is_discrete = policy, options, policy.config.action.is_discrete
         self.reward_scale = reward_scale if options.reward_scale is None else options.reward_scale
-        inputs = policy.num_features + (0 if action.is_discrete else action.size)
-        outputs = action.size if action.is_discrete else 1
-        self.critics = Critics(inputs, outputs, options.critic_hidden, layer_norm=options.layer_norm).to(device)
+        self.critics = critics_of(policy, options.critic_hidden, layer_norm=options.layer_norm).to(device)
         self.state_value = _value_network(policy.config.state_dim).to(device) if config.pays_td_errors else None
         self.average_policy = copy.deepcopy(policy).requires_grad_(False).eval()
         self.average_critics = copy.deepcopy(self.critics).requires_grad_(False)
@@ -169,7 +167,7 @@ class ValueLearner:
 
     def _compute_loss(self, inputs: Tensor, actions: Tensor, targets: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
         """The critics' loss on steps (B, K), and what is logged of it, in the order of SUMMED."""
-        values = self.values(inputs, actions)  # (2, B, K)
+        values = self.critics.of_actions(inputs, actions)  # (2, B, K)
         errors = values - targets
         loss = CRITICS * mean_over(errors.square(), known.expand_as(errors))
         seen = (errors[0].abs(), values[0], targets)
@@ -201,18 +199,9 @@ class ValueLearner:
         if self.policy.accounts is not None and self.average_policy.accounts is not None:
             self.average_policy.accounts.books.load_state_dict(self.policy.accounts.books.state_dict())
 
-    def values(self, features: Tensor, actions: Tensor) -> Tensor:
-        """Q₁ and Q₂ of actions in the policy's units: (B, K, features), (B, K, dim) or (B, K) -> (2, B, K)."""
-        found: Tensor
-        if self.is_discrete:
-            found = self.critics(features).gather(-1, actions.expand(CRITICS, *actions.shape).unsqueeze(-1))
-        else:
-            found = self.critics(torch.cat([features, actions], dim=-1))
-        return found.squeeze(-1)
-
     def of_data(self, window: Window) -> Tensor:
         """Q₁ of the actions in windows: (B, K)."""
-        return self.values(self.policy.step_features(window), self._unit_actions(window))[0]
+        return self.critics.of_actions(self.policy.step_features(window), self._unit_actions(window))[0]
 
     def _unit_actions(self, window: Window) -> Tensor:
         units = self.policy.action_scale.to_unit(window.actions)
