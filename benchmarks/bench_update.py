@@ -1,10 +1,11 @@
-"""The cost of accounts: one whole update of odt and of every kind of ewa-vq-odt, interleaved in one process.
+"""The cost of accounts and critics: one whole update of odt and of its variants, interleaved in one process.
 
     python benchmarks/bench_update.py [--device cuda] [--batch 64 256] [--rounds 10] [--profile] [--json FILE]
 
-An update as in training: sampling windows, losses, gradients, clipping, AdamW, the step of the multiplier; hidden 512,
-4 layers, 4 heads, 20 steps; on a GPU compiled and captured, as in long runs. A ratio is the median over rounds of a
-case over odt in the same round, with the range. Memory (GPU) is the peak of a single case, including the data.
+An update as in training: sampling windows, losses, gradients, clipping, AdamW, the step of the multiplier; with td3
+also targets, two steps of the critics and the averages; hidden 512, 4 layers, 4 heads, 20 steps; on a GPU compiled and
+captured, as in long runs. A ratio is the median over rounds of a case over odt in the same round, with the range.
+Memory (GPU) is the peak of a single case, including the data.
 --profile lists the kernels of odt's updates.
 """
 
@@ -31,6 +32,9 @@ CASES: dict[str, dict[str, str]] = {
     "ewa-vq-odt, window scope": {"method": "ewa-vq-odt", "scope": "window"},
     "ewa-vq-odt, ledger input": {"method": "ewa-vq-odt", "ledger": "state"},
     "odt, LAMB": {"method": "odt", "optimizer": "lamb"},
+    "odt with td3": {"method": "odt", "improve": "td3"},
+    "dt with td3 (preset td3)": {"method": "dt", "improve": "td3", "optimizer": "lamb"},
+    "ledger-odt with td3": {"method": "ledger-odt", "ledger": "state", "improve": "td3"},
 }
 CALLS = {"cpu": {64: 1, 256: 1}, "cuda": {64: 100, 256: 40}}
 """Updates per round."""

@@ -61,12 +61,14 @@ def make(case: dict, device: str) -> Callable[[], object]:
         return act
     config = TrainConfig(
         method=case["method"], optimizer=case.get("optimizer", "adamw"), batch_size=case["batch"], device=device,
-        precision=case["precision"],
+        precision=case["precision"], improve=case.get("improve", "none"),
     )  # fmt: skip
     held = store.to(device)
     if policy.accounts is not None:
         held.annotate_by(policy.accounts.books, policy.action_scale.to_unit, balances=policy_config.reads_ledger)
     updater = Updater(policy, config)
+    if updater.values is not None:
+        updater.values.begin("online", 3.0)
     if device == "cuda" and case.get("compiled", True):
         updater.compile()
     generator = torch.Generator(device).manual_seed(1)

@@ -16,6 +16,7 @@ from mental_accounts.inspect.inspect_page import to_page
 from mental_accounts.inspect.inspect_summary import findings, numbers
 from mental_accounts.inspect.recording import record
 from mental_accounts.learning.critic_files import FILE, PolicyCritics
+from mental_accounts.learning.critics import inputs_of
 from mental_accounts.learning.episodes import Episode, as_trajectories
 from mental_accounts.learning.evaluation import Subject
 from mental_accounts.learning.value_measures import overestimation
@@ -46,7 +47,7 @@ def step_by_step(policy: DecisionTransformer, held: PolicyCritics, played: Episo
         x = policy.step_features(context.window())[0, -1]
         unit = policy.action_scale.to_unit(torch.as_tensor(action)[None])[0]
         discrete = policy.config.action.is_discrete
-        both = held.critics(x)[:, unit] if discrete else held.critics(torch.cat([x, unit]))[:, 0]
+        both = held.critics(x)[:, unit] if discrete else held.critics(inputs_of(policy, x, unit))[:, 0]
         found.append(both.detach().numpy() * held.reward_scale)
         context.actions[:, -1] = torch.as_tensor(action)
         context.record(np.array([reward]), np.array([False]))

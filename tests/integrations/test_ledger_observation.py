@@ -119,7 +119,7 @@ def test_where_the_ledger_goes(name: str) -> None:
 
 def test_discrete_observations_are_one_hot() -> None:
     env = LedgerObservation(Told(spaces.MultiDiscrete([2, 3], start=[1, 0]), spaces.Discrete(3)))
-    assert env._observed.layout.join(np.array([2, 1]), [np.zeros(3)]).tolist() == [0, 1, 0, 1, 0, 0, 0, 0]
+    assert env._observed.observe_one(np.array([2, 1])).tolist() == [0, 1, 0, 1, 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize(
@@ -262,3 +262,15 @@ def test_bad_files_of_statistics(text: str, message: str, tmp_path: Path) -> Non
     (tmp_path / "bad.json").write_text(text)
     with pytest.raises(ValueError, match=message):
         RunningRewards.load(tmp_path / "bad.json")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_observations_stay_as_they_were_handed_out(dtype: type) -> None:
+    env = LedgerObservation(Told(spaces.Box(-1, 1, (2,), dtype), spaces.Discrete(3)), channels=("mean", "count"))
+    seen = [env.reset(seed=0)[0]]
+    then = [seen[0].copy()]
+    for i in range(5):
+        seen.append(env.step(i % 3)[0])
+        then.append(seen[-1].copy())
+    assert all(np.array_equal(*pair) for pair in zip(seen, then, strict=True))
+    assert len({observation[2:].tobytes() for observation in seen}) == 6

@@ -14,18 +14,25 @@ from .test_half_weights import set_up
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("optimizer", ["lamb", "adamw"])
+@pytest.mark.parametrize("improve", ["none", "td3"])
 @pytest.mark.parametrize("accounts", [{}, {"account_scope": "window", "ledger_input": "state"}, "ledger-odt"])
 def test_compiled_updates_equal_plain_ones(
-    aim: TrainConfig, optimizer: str, accounts: dict[str, object] | str, monkeypatch: pytest.MonkeyPatch
+    aim: TrainConfig,
+    optimizer: str,
+    accounts: dict[str, object] | str,
+    improve: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager", fullgraph=True))
     options = {} if accounts == "ledger-odt" else accounts
     model = replace(aim.model, dropout=0.0, accounts=replace(aim.model.accounts, **options))
-    config = replace(aim, optimizer=optimizer, model=model)
+    config = replace(aim, optimizer=optimizer, model=model, improve=improve)
     config = config.for_method("ledger-odt") if accounts == "ledger-odt" else config
     results = []
     for compiled in (False, True):
         updater, sampler = set_up(config)
+        if updater.values is not None:
+            updater.values.begin("online", 1.0)
         if compiled:
             updater.compile()
         said: list[str] = []

@@ -13,6 +13,7 @@ from mental_accounts.learning.events import Event, Message
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.policy import DecisionTransformer
+from mental_accounts.value_options import ValueConfig
 
 from .test_half_weights import set_up
 
@@ -71,8 +72,35 @@ def test_compiled_updates_equal_plain_ones(aim: TrainConfig, optimizer: str, acc
         assert results[1][name] == pytest.approx(results[0][name], rel=5e-3, abs=1e-3), name
 
 
-def test_a_run_on_a_gpu(aim: TrainConfig, tmp_path: Path) -> None:
-    config = replace(aim, device="cuda", precision="auto")
+@pytest.mark.parametrize("precision", ["float32", "bf16"])
+@pytest.mark.parametrize("method", ["dt", "odt", "ledger-odt"])
+@pytest.mark.parametrize("compiled", [False, True])
+def test_critics_learn_inside_the_captured_graph(aim: TrainConfig, method: str, precision: str, compiled: bool) -> None:
+    config = replace(aim, improve="td3", device="cuda", precision=precision, values=ValueConfig(alpha=0.5))
+    results = []
+    for captured in (False, True):
+        updater, sampler = set_up(config.for_method(method))
+        updater.values.begin("online", 1.0)
+        if compiled:
+            updater.compile()
+        said: list[str] = []
+        repeated = RepeatedUpdate(updater, sampler, said.append)
+        repeated.wanted = captured
+        torch.manual_seed(3)
+        for _ in range(20):
+            repeated.step()
+        assert (repeated.graph is not None) == captured, said
+        assert updater.is_compiled == compiled, said
+        average = sum(value.abs().sum().item() for value in updater.values.average_critics.parameters())
+        results.append(updater.drain(20) | {"average": average})
+    assert results[0]["values/td_error"] > 0
+    for name, value in results[0].items():
+        assert results[1][name] == pytest.approx(value, rel=2e-2, abs=2e-3), name
+
+
+@pytest.mark.parametrize("improve", ["none", "td3"])
+def test_a_run_on_a_gpu(aim: TrainConfig, improve: str, tmp_path: Path) -> None:
+    config = replace(aim, device="cuda", precision="auto", improve=improve)
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     folder.write_config(config, ["test"])

@@ -11,7 +11,7 @@ import torch
 from mental_accounts.config import TrainConfig
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.trajectories import Trajectories
-from mental_accounts.errors import DivergenceError
+from mental_accounts.errors import DivergenceError, UsageError
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.run_view import summary_line
 from mental_accounts.value_options import ValueConfig
@@ -143,6 +143,32 @@ def test_exploding_values_stop_the_run_and_spare_the_policy(aim: TrainConfig, tm
     resumed = start(trainer.config, tmp_path / "run").run()  # from the state before
     assert all(bool(torch.isfinite(value).all()) for value in resumed.state_dict().values())
     assert len(numbers(tmp_path / "run")) == 6
+
+
+@pytest.mark.parametrize("terminated", [True, False])
+def test_episodes_of_one_step(aim: TrainConfig, terminated: bool, tmp_path: Path) -> None:
+    data = aim_data()
+    n = len(data.rewards)
+    Trajectories.from_steps(
+        data.observations, data.actions, data.rewards, lengths=[1] * n, terminated=[terminated] * n,
+        truncated=[not terminated] * n, info={"env_id": ENV_ID},
+    ).save(imported_path("short"))  # fmt: skip
+    config = replace(improving(aim, "dt"), task="imported/short", online_iterations=0)
+    if not terminated:
+        with pytest.raises(UsageError, match="every episode is cut off after one step"):
+            start(config, tmp_path / "run").run()
+        return
+    start(replace(config, updates_per_pretrain_iteration=150), tmp_path / "run").run()
+    last = numbers(tmp_path / "run")[-1]
+    assert last["values/data_mean"] == pytest.approx(float(data.rewards.mean()), abs=0.1)  # nothing follows a reward
+    assert last["values/target_mean"] == pytest.approx(float(data.rewards.mean()), abs=0.05)
+
+
+def test_options_of_critics_without_critics_are_noted(aim: TrainConfig, tmp_path: Path) -> None:
+    events: list[object] = []
+    config = replace(aim, values=ValueConfig(alpha=0.3), pretrain_iterations=1, online_iterations=0)
+    start(config, tmp_path / "run", events.append).run()
+    assert any("give --improve td3" in getattr(event, "text", "") for event in events)
 
 
 @pytest.mark.learning

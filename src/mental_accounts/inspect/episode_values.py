@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from mental_accounts.inspect.episode_accounts import unit_actions
 from mental_accounts.learning.critic_files import PolicyCritics
+from mental_accounts.learning.critics import action_values
 from mental_accounts.learning.episodes import Episode
 from mental_accounts.learning.value_measures import returns_from
 from mental_accounts.policy import DecisionTransformer, Window
@@ -35,8 +36,8 @@ class EpisodeValues:
 def values_of(policy: DecisionTransformer, held: PolicyCritics, episode: Episode, window: Window) -> EpisodeValues:
     """The values of an episode, given the policy's windows at its T steps (B = T)."""
     features = policy.step_features(window)[:, -1]  # (T, features)
-    both = held.critics.of_actions(features, unit_actions(policy, episode)).double().cpu().numpy()  # (2, T)
-    both = both * held.reward_scale
+    found = action_values(policy, held.critics, features, unit_actions(policy, episode))
+    both = found.double().cpu().numpy() * held.reward_scale  # (2, T)
     values, rewards = both[0], episode.rewards.astype(np.float64)
     ahead = np.append(both.min(axis=0)[1:], 0.0 if episode.terminated else np.nan)
     returns = returns_from(rewards, values, held.discount, terminated=episode.terminated)

@@ -1,6 +1,5 @@
 """Actions of an environment -> the numbers that codebooks route: (n, dim) in [-1, 1], or whole numbers from 0."""
 
-import operator
 from typing import Any
 
 import numpy as np
@@ -34,46 +33,32 @@ class BoxActions:
 
     def __init__(self, space: spaces.Box) -> None:
         self.space, self.dim = space, int(np.prod(space.shape))
-        self._dtype = np.dtype(np.float32 if space.dtype in (np.float16, np.float32) else np.float64)
+        self.dtype = np.dtype(np.float32 if space.dtype in (np.float16, np.float32) else np.float64)
         low, high = space.low.astype(np.float64).reshape(-1), space.high.astype(np.float64).reshape(-1)
         half = (high - low) / 2
-        self._middle = ((high + low) / 2).astype(self._dtype)
-        self._half = np.where(half > 0, half, 1.0).astype(self._dtype)  # an action that cannot vary is 0
-        self._is_plain = bool((self._middle == 0).all() and (self._half == 1).all())  # [-1, 1] already
+        self._middle = ((high + low) / 2).astype(self.dtype)
+        self._half = np.where(half > 0, half, 1.0).astype(self.dtype)  # an action that cannot vary is 0
+        self.is_plain = bool((self._middle == 0).all() and (self._half == 1).all())  # [-1, 1] already
 
     def __call__(self, actions: Array, n: int) -> Array:
         """Actions of n actors -> (n, dim)."""
-        numbers = self._scaled(actions, n)
+        numbers = self.scaled(actions, n)
         if not (np.abs(numbers) <= LIMIT).all():  # NaN is not, either
-            raise self._outside(actions)
+            raise self.outside(actions)
         return numbers
 
-    def codes_of_one(self, action: Array, codebook: GridCodes) -> list[int]:
-        """The codes of a single action on a grid: without arrays of a few numbers, which takes half the time."""
-        if (
-            self._is_plain
-            and type(action) is np.ndarray
-            and action.dtype is self._dtype
-            and action.shape == (self.dim,)
-        ):
-            numbers: list[float] = action.tolist()
-        else:
-            numbers = self._scaled(action, 1)[0].tolist()
-        for number in numbers:
-            if not -LIMIT <= number <= LIMIT:
-                raise self._outside(action)
-        return codebook.route_one(numbers, self._dtype)
-
-    def _scaled(self, actions: Array, n: int) -> Array:
+    def scaled(self, actions: Array, n: int) -> Array:
+        """As the call, not yet held to [-1, 1]."""
         numbers = np.asarray(actions)
         if numbers.dtype.kind not in "fiu" or numbers.size != n * self.dim:
             raise _misfit(self.space, actions, n)
         numbers = numbers.reshape(n, self.dim)
-        if numbers.dtype != self._dtype:
-            numbers = numbers.astype(self._dtype)
-        return numbers if self._is_plain else (numbers - self._middle) / self._half
+        if numbers.dtype != self.dtype:
+            numbers = numbers.astype(self.dtype)
+        return numbers if self.is_plain else (numbers - self._middle) / self._half
 
-    def _outside(self, actions: object) -> UsageError:
+    def outside(self, actions: object) -> UsageError:
+        """What is raised for actions beyond the bounds."""
         return UsageError(
             f"actions must be finite and within {self.space}, got {np.asarray(actions)}; clip them first, or put "
             "gymnasium.wrappers.ClipAction around LedgerObservation"
@@ -87,7 +72,7 @@ class DiscreteActions:
         self.space, self.dim = space, len(values)
         self.values = [int(value) for value in values]
         self._most, self._start = values.astype(np.uint64), start.astype(np.int64)
-        self._first = int(start[0])
+        self.first = int(start[0])
 
     def __call__(self, actions: Array, n: int) -> Array:
         """Actions of n actors -> (n, dim)."""
@@ -98,19 +83,6 @@ class DiscreteActions:
         if not (numbers.view(np.uint64) < self._most).all():  # those below 0 are the largest of all
             raise UsageError(f"actions must be within {self.space}, got {given}")
         return numbers
-
-    def codes_of_one(self, action: Any, codebook: DiscreteCodes) -> list[int]:
-        """The codes of a single action, without arrays where it is a number."""
-        if self.dim > 1 or isinstance(action, np.ndarray):
-            codes: list[int] = codebook.route(self(action, 1))[0].tolist()
-            return codes
-        try:
-            number = operator.index(action) - self._first
-        except TypeError:
-            raise _misfit(self.space, action, 1) from None
-        if not 0 <= number < self.values[0]:
-            raise UsageError(f"actions must be within {self.space}, got {action}")
-        return [number]
 
 
 ActionNumbers = BoxActions | DiscreteActions

@@ -16,6 +16,7 @@ from gymnasium import Space, spaces
 from numpy.typing import NDArray
 
 from mental_accounts.errors import UsageError
+from mental_accounts.integrations.ledger_page import LedgerPage
 
 Array = NDArray[Any]
 
@@ -35,9 +36,11 @@ class LedgerLayout:
         self.key = LEDGER if dict_key is None else dict_key
         self.dtype: np.dtype[Any] = np.dtype(np.float32)
         self._begins: Array | None = None
-        self._is_dict, self._is_vector = isinstance(space, spaces.Dict), isinstance(space, spaces.Box)
+        self._is_dict = isinstance(space, spaces.Dict)
         flat = None if dict_key is not None or self._is_dict else self._flat_bounds(space)
-        self.is_flat = flat is not None
+        self.is_flat, self.size = flat is not None, 0 if flat is None else len(flat[0])
+        """Whether observations are vectors with the ledger at their end, and the size of what comes before it."""
+        self._is_vector = self.is_flat and isinstance(space, spaces.Box)
         if flat is not None:
             self.space = spaces.Box(
                 np.concatenate([flat[0], low]).astype(self.dtype),
@@ -68,40 +71,41 @@ class LedgerLayout:
             values, start = space.nvec.reshape(-1), space.start.reshape(-1)
         else:
             return None
-        self._size = int(values.sum())
-        if self._size > MOST_VALUES:
+        size = int(values.sum())
+        if size > MOST_VALUES:
             raise UsageError(
-                f"{space} would take {self._size} numbers as a one-hot observation, over {MOST_VALUES}: "
+                f"{space} would take {size} numbers as a one-hot observation, over {MOST_VALUES}: "
                 "dict_key='ledger' keeps it as it is, in a Dict"
             )
         self._begins = np.cumsum([0, *values[:-1]]) - start  # (parts,)
-        return np.zeros(self._size), np.ones(self._size)
+        return np.zeros(size), np.ones(size)
 
-    def join(self, observation: Any, channels: list[Array]) -> Any:
-        """One observation with its ledger: channels of (num_codes,)."""
-        if not self.is_flat:
-            return self._entry(observation, np.concatenate(channels, dtype=np.float32, casting="same_kind"))
+    def join(self, observation: Any, page: LedgerPage, place: int) -> Any:
+        """One observation with its ledger, which is on the page already."""
         if self._is_vector:
-            return np.concatenate((observation, *channels), dtype=self.dtype, casting="same_kind")
-        flat = np.asarray(observation).reshape(-1)
-        if self._begins is not None:
-            flat = self._one_hot(flat[None])[0]
-        return np.concatenate((flat, *channels), dtype=self.dtype, casting="same_kind")
+            page.observed[place] = observation
+        elif self.is_flat:
+            page.observed[place] = self._flattened(observation, 1)[0]
+        ledger = page.lines[place].astype(self.dtype)
+        return ledger if self.is_flat else self._entry(observation, ledger)
 
-    def join_batch(self, observations: Any, channels: list[Array]) -> Any:
-        """Those of n environments with their ledgers: channels of (n, num_codes)."""
-        if not self.is_flat:
-            return self._entry(observations, np.concatenate(channels, axis=1, dtype=np.float32, casting="same_kind"))
-        flat = np.asarray(observations).reshape(len(channels[0]), -1)
-        if self._begins is not None:
-            flat = self._one_hot(flat)
-        return np.concatenate((flat, *channels), axis=1, dtype=self.dtype, casting="same_kind")
+    def join_batch(self, observations: Any, page: LedgerPage) -> Any:
+        """Those of n environments with their ledgers, which are on the page already."""
+        if self.is_flat:
+            page.observed[:] = self._flattened(observations, len(page.lines))
+        ledgers = page.whole.astype(self.dtype)
+        return ledgers if self.is_flat else self._entry(observations, ledgers)
+
+    def _flattened(self, observations: Any, n: int) -> Array:
+        """Observations of n environments as vectors, (n, size)."""
+        flat = np.asarray(observations).reshape(n, -1)
+        return flat if self._begins is None else self._one_hot(flat)
 
     def _entry(self, observation: Any, ledger: Array) -> dict[str, Any]:
         return {**(observation if self._is_dict else {OBSERVATION: observation}), self.key: ledger}
 
     def _one_hot(self, values: Array) -> Array:
         """(n, parts) -> (n, size)."""
-        found = np.zeros((len(values), self._size), np.float32)
+        found = np.zeros((len(values), self.size), np.float32)
         np.put_along_axis(found, values + self._begins, 1.0, axis=1)
         return found

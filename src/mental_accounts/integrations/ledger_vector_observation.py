@@ -162,6 +162,7 @@ class LedgerVectorObservation(VectorWrapper[Any, Any, Any, Any, Any], RecordCons
                 f"give it, got {type(finals).__name__}"
             )
         joined = np.full(len(finals), None, dtype=object)
-        for place in np.flatnonzero(ended):
-            joined[place] = self._observed.observe_one(finals[place], int(place))
+        places = np.flatnonzero(ended).tolist()
+        for place, final in zip(places, self._observed.observe_some(finals, places), strict=True):
+            joined[place] = final
         return {**infos, "final_obs": joined}

@@ -4,7 +4,6 @@ A codebook of your own is anything with `num_codes`, `dim` and such a `route`. I
 action space is a Box, and whole numbers from 0 where it is Discrete, MultiDiscrete or MultiBinary.
 """
 
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
@@ -41,14 +40,10 @@ class DiscreteCodes:
         self.values = [check_count("values", size, 1) for size in sizes]
         self.dim, self.num_codes = len(self.values), sum(self.values)
         self._begins = np.cumsum([0, *self.values[:-1]])  # (dim,)
-        self._begins_listed: list[int] = self._begins.tolist()
 
     def route(self, actions: Array) -> Codes:
         codes: Codes = actions + self._begins
         return codes
-
-    def route_one(self, action: Sequence[int]) -> list[int]:
-        return [number + begin for number, begin in zip(action, self._begins_listed, strict=True)]
 
     def spec(self) -> dict[str, object]:
         return {"kind": "values", "values": self.values}
@@ -69,29 +64,18 @@ class GridCodes:
                 f"{bins} bins in {dim} dimensions and {groups} groups make {self.num_codes} codes, over {MOST_CODES}: "
                 "take more groups or fewer bins"
             )
-        self._places = [
-            (group, bins**place) for group, size in enumerate(sizes) for place in range(size)
-        ]  # dim of them
+        self.places = [(group, bins**place) for group, size in enumerate(sizes) for place in range(size)]  # dim of them
         self._weights = np.zeros((dim, groups), np.int64)  # the first dimension of a group varies fastest
-        for d, (group, weight) in enumerate(self._places):
+        for d, (group, weight) in enumerate(self.places):
             self._weights[d, group] = weight
-        self._begins = np.cumsum([0, *(bins**size for size in sizes[:-1])])  # (groups,)
-        self._begins_listed: list[int] = self._begins.tolist()
+        self.begins = np.cumsum([0, *(bins**size for size in sizes[:-1])])  # (groups,)
         borders = (2 * np.arange(bins - 1) + 1) / (bins - 1) - 1
-        self._borders = {np.dtype(kind): borders.astype(kind) for kind in (np.float32, np.float64)}
-        self._borders_listed = {kind: rounded.tolist() for kind, rounded in self._borders.items()}
+        self.borders = {np.dtype(kind): borders.astype(kind) for kind in (np.float32, np.float64)}
 
     def route(self, actions: Array) -> Codes:
-        digits = self._borders[actions.dtype].searchsorted(actions)  # (n, dim); on a border: the lower cell
+        digits = self.borders[actions.dtype].searchsorted(actions)  # (n, dim); on a border: the lower cell
         codes: Codes = digits @ self._weights
-        return codes if self.groups == 1 else codes + self._begins
-
-    def route_one(self, action: Sequence[float], dtype: "np.dtype[Any]") -> list[int]:
-        """`route` of one action that had this type, without arrays."""
-        borders, codes = self._borders_listed[dtype], self._begins_listed.copy()
-        for number, (group, weight) in zip(action, self._places, strict=True):
-            codes[group] += weight * bisect_left(borders, number)
-        return codes
+        return codes if self.groups == 1 else codes + self.begins
 
     def spec(self) -> dict[str, object]:
         return {"kind": "product", "dim": self.dim, "groups": self.groups, "bins": self.bins}

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +15,10 @@ from mental_accounts.errors import UsageError
 from mental_accounts.integrations.action_numbers import codebook_for, numbers_of
 from mental_accounts.integrations.foregone import check_foregone, read_all, read_one, refuse_late
 from mental_accounts.integrations.ledger_layout import LedgerLayout
-from mental_accounts.integrations.numpy_codebooks import Codes, DiscreteCodes, GridCodes, NumpyCodebook
+from mental_accounts.integrations.ledger_page import LedgerPage
+from mental_accounts.integrations.numpy_codebooks import Codes, NumpyCodebook
 from mental_accounts.integrations.numpy_ledger import NumpyLedger, RuleNumbers
+from mental_accounts.integrations.one_action import router_of_one
 from mental_accounts.integrations.past_codes import PastCodes
 from mental_accounts.integrations.running_rewards import RunningRewards, payoffs_of
 from mental_accounts.integrations.step_infos import StepInfos
@@ -54,7 +56,7 @@ class ObservedLedger:
         self.rewards = payoffs_of(rewards)
         self._numbers = numbers_of(action_space)
         self.codebook = codebook_for(action_space, self._numbers, codebook)
-        self._is_quick = isinstance(self.codebook, GridCodes | DiscreteCodes)
+        self.route_one = router_of_one(self._numbers, self.codebook)
         self._past, self._foregone = PastCodes(n, reward_delay), foregone
         if not isinstance(foregone, bool):
             raise UsageError(f"foregone must be True or False: info['foregone'] has the payoffs, got {foregone!r}")
@@ -67,6 +69,7 @@ class ObservedLedger:
         bounds = [self.rule.bound(channel, self.rewards.bound) for channel in self.channels]
         low, high = np.repeat(np.array(bounds), self.codebook.num_codes, axis=0).T  # (size,), (size,)
         self.layout = LedgerLayout(observation_space, low, high, dict_key)
+        self._page = LedgerPage(n, self.layout.size, self.channels, self.codebook.num_codes, self.layout.dtype)
         rounds_out = self.layout.dtype == np.float64 or self.rule.phi < 1e-6  # the last bits of a float64, over φ
         self._held = self.rewards.bound if rounds_out else math.inf
 
@@ -86,14 +89,6 @@ class ObservedLedger:
     def route(self, actions: Any) -> Codes:
         """Actions of the n environments -> (n, codes per action)."""
         return self.codebook.route(self._numbers(actions, self.n))
-
-    def route_one(self, action: Any) -> list[int]:
-        """The action of a single environment -> its codes."""
-        if self._is_quick:
-            # `codebook_for` gives a Box GridCodes only, and discrete actions DiscreteCodes only.
-            return self._numbers.codes_of_one(action, self.codebook)  # type: ignore[arg-type]
-        codes: list[int] = self.route(action)[0].tolist()
-        return codes
 
     def begin(self, environments: Array | None = None) -> None:
         """Episodes begin, everywhere or where (n,) is True: no reward belongs to an action before."""
@@ -145,13 +140,18 @@ class ObservedLedger:
 
     def observe(self, observations: Any) -> Any:
         """The observations of n environments, with their ledgers."""
-        channels = [self.ledger.read(channel, self._held) for channel in self.channels]  # each (n, num_codes)
-        return self.layout.join_batch(observations, channels)
+        self._read()
+        return self.layout.join_batch(observations, self._page)
 
-    def observe_one(self, observation: Any, place: int = 0) -> Any:
-        """The observation of one environment, with its ledger."""
-        channels = [self.ledger.read(channel, self._held, place) for channel in self.channels]  # each (num_codes,)
-        return self.layout.join(observation, channels)
+    def observe_one(self, observation: Any) -> Any:
+        """The observation of a single environment, with its ledger."""
+        self._read()
+        return self.layout.join(observation, self._page, 0)
+
+    def observe_some(self, observations: Any, environments: Iterable[int]) -> list[Any]:
+        """The observations of some of n environments, one by one, with their ledgers."""
+        self._read()
+        return [self.layout.join(observations[place], self._page, place) for place in environments]
 
     def get_reward_state(self) -> dict[str, float]:
         """The statistics of running rewards."""
@@ -162,6 +162,11 @@ class ObservedLedger:
         running = self._running()
         running.load_state(state)
         running.frozen = frozen
+
+    def _read(self) -> None:
+        read, held = self.ledger.read, self._held
+        for channel, out in self._page.channels:
+            read(channel, held, out)
 
     def _payoffs(self, rewards: Array, earned: Array | None) -> Array:
         """Payoffs (n,) of rewards (n,); 0 where they were not earned (n,), and nothing is learned from those."""

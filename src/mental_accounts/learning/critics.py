@@ -1,6 +1,7 @@
 """Two critics: what an action is worth in a state, by two networks that are learned side by side.
 
-For discrete actions a critic gives the value of every action; for box actions, of one.
+For discrete actions a critic gives the value of every action; for box actions, of one. With a ledger, it also reads
+what the ledger tells of that action's surroundings.
 """
 
 import math
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mental_accounts.accounts import Books
 from mental_accounts.policy import DecisionTransformer
 
 CRITICS = 2
@@ -36,14 +38,6 @@ class Critics(nn.Module):
         x = inputs.reshape(1, -1, inputs.shape[-1]).expand(CRITICS, -1, -1)
         return self._through(x, list(self.weights), list(self.biases)).view(CRITICS, *inputs.shape[:-1], -1)
 
-    def of_actions(self, features: Tensor, actions: Tensor) -> Tensor:
-        """Q₁ and Q₂ of actions in the policy's units: (..., features), (..., dim) or (...) int64 -> (2, ...)."""
-        if actions.is_floating_point():
-            found: Tensor = self(torch.cat([features, actions], dim=-1))
-        else:
-            found = self(features).gather(-1, actions.expand(CRITICS, *actions.shape).unsqueeze(-1))
-        return found.squeeze(-1)
-
     def first(self, inputs: Tensor) -> Tensor:
         """Q₁ alone, (..., inputs) -> (..., outputs); the gradient is that of the inputs, not of the critic."""
         weights, biases = ([value[:1].detach() for value in values] for values in (self.weights, self.biases))
@@ -60,7 +54,49 @@ class Critics(nn.Module):
 
 
 def critics_of(policy: DecisionTransformer, hidden: int, *, layer_norm: bool = False) -> Critics:
-    """New critics that read what a policy reads of a step, and box actions."""
-    action = policy.config.action
-    inputs = policy.num_features + (0 if action.is_discrete else action.size)
-    return Critics(inputs, action.size if action.is_discrete else 1, hidden, layer_norm=layer_norm)
+    """New critics of a policy's steps."""
+    action, books = policy.config.action, books_near(policy)
+    if action.is_discrete:
+        return Critics(policy.num_features, action.size, hidden, layer_norm=layer_norm)
+    inputs = policy.num_features + action.size + (0 if books is None else len(books.channels))
+    return Critics(inputs, 1, hidden, layer_norm=layer_norm)
+
+
+def action_values(policy: DecisionTransformer, critics: Critics, features: Tensor, actions: Tensor) -> Tensor:
+    """Q₁ and Q₂ of actions in the policy's units: (..., features), (..., dim) or (...) int64 -> (2, ...)."""
+    if policy.config.action.is_discrete:
+        found: Tensor = critics(features).gather(-1, actions.expand(CRITICS, *actions.shape).unsqueeze(-1))
+    else:
+        found = critics(inputs_of(policy, features, actions))
+    return found.squeeze(-1)
+
+
+def inputs_of(policy: DecisionTransformer, features: Tensor, actions: Tensor) -> Tensor:
+    """What critics read of box actions, (..., dim): with a ledger, also what it tells of their surroundings."""
+    found, books = [features, actions], books_near(policy)
+    if books is not None:
+        begin = policy.config.state_dim  # where `step_features` has what the ledger tells
+        found.append(told_near(books, features[..., begin : begin + books.ledger_size], actions))
+    return torch.cat(found, dim=-1)
+
+
+def books_near(policy: DecisionTransformer) -> Books | None:
+    """The books whose ledger critics read near box actions: it is read, and its codes have centres of actions alone."""
+    if policy.accounts is None or not policy.config.reads_ledger or policy.config.action.is_discrete:
+        return None
+    books = policy.accounts.books
+    return books if books.codebook.centers is not None and books.state_codes is None else None
+
+
+def told_near(books: Books, told: Tensor, actions: Tensor) -> Tensor:
+    """What a ledger tells of the surroundings of box actions: (..., ledger_size), (..., dim) -> (..., channels).
+
+    Of each channel, the mean over all codes, weighted by a Gaussian of the distance from the action to a code's centre.
+    Unlike routing it is differentiable: its gradient leads to where balances are higher.
+    """
+    centers = books.codebook.centers
+    assert centers is not None
+    apart = (actions.unsqueeze(-2) - centers.to(actions.dtype)).square().sum(dim=-1)  # (..., num_codes)
+    near = torch.softmax(-apart / (2 * books.soft_width**2), dim=-1)
+    by_channel: Tensor = told.unflatten(-1, (len(books.channels), books.num_codes))
+    return (by_channel * near.unsqueeze(-2)).sum(dim=-1)

@@ -24,6 +24,7 @@ from mental_accounts.learning.rollout import play_randomly
 from mental_accounts.learning.seeds import derive
 from mental_accounts.machine import choose_device
 from mental_accounts.spaces import action_spec_of, state_dim_of
+from mental_accounts.value_options import ValueConfig
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,12 @@ class Preparation:
 
     def describe(self, config: TrainConfig) -> list[Message]:
         """What a person wants to know before it begins."""
-        found = self.data.statistics()
+        found, critics = self.data.statistics(), "" if config.improve == "none" else f" with {config.improve}"
         lines = [
             f"data: {found.steps:,} steps, {found.trajectories:,} trajectories, return {found.return_mean:.0f} ± "
             f"{found.return_std:.0f}, best {found.return_max:.0f}",
-            f"{config.method}: {config.pretrain_iterations} × {config.updates_per_pretrain_iteration} updates offline, "
-            f"then {config.online_iterations} × {config.updates_per_iteration} online",
+            f"{config.method}{critics}: {config.pretrain_iterations} × {config.updates_per_pretrain_iteration} updates "
+            f"offline, then {config.online_iterations} × {config.updates_per_iteration} online",
         ]
         return [*(Message("note", text) for text in lines), *(Message("warning", t) for t in self._doubts(config))]
 
@@ -84,6 +85,8 @@ class Preparation:
                 "--model.accounts.ledger-input none changes nothing: ledger-odt always reads its ledger; --method "
                 "ewa-vq-odt has the paper's bias instead, and --method odt no accounts"
             )
+        if config.improve == "none" and config.values != ValueConfig():
+            lines.append("--values.… changes nothing without critics: give --improve td3")
         is_biased = accounts.beta != 0 or accounts.beta_learned
         if self.policy.has_accounts and not is_biased and not self.policy.reads_ledger:
             lines.append(
@@ -154,6 +157,8 @@ def prepare(
             f"{float(data.rewards.abs().max()):g}); scale their rewards down"
         )
     check_actions(data.actions, action, f"the data of {config.task or source.name}")
+    if config.improve != "none":
+        _check_transitions(data, config.task or source.name)
     policy = _policy_config(config, resolve_model(config.model, task, data, longest), state_dim, action)
     if not policy.enters_foregone:
         data = data.without_foregone()
@@ -185,6 +190,15 @@ def _check_fit(data: Trajectories, state_dim: int, action: ActionSpec, task: str
             f"the data of {task} do not fit {env_id}: observations of size {data.observations.shape[1]} where "
             f"the environment has {state_dim}, {acted} where it has {wanted}; "
             "to train without data: --task None (in Python: data=None)"
+        )
+
+
+def _check_transitions(data: Trajectories, name: str) -> None:
+    """Refuse data from which critics can learn nothing."""
+    if not bool((data.terminated | (data.lengths > 1)).any()):
+        raise UsageError(
+            f"critics learn from what follows a step, and the data of {name} never say: every episode is cut off after "
+            "one step; let the environment end them as terminated, or leave out --improve"
         )
 
 

@@ -6,8 +6,9 @@ As TD3 does it (Fujimoto et al., 2018), for a policy over windows as in TD3+ODT 
     L_Q = Σ_i (Q_i(x, a) - y)²,                         over all steps of the windows whose successor is known
     L_π = supervised loss - α Q₁(x, â),                 â a reparameterised action; discrete: Σ_a π(a) Q₁(x, a)
 
-x is what the policy reads of a step: the state, and its ledger and previous reward where it reads them. A step that was
-cut off by a time limit is not a terminal one; what followed it is not known, so it is left out.
+x is what the policy reads of a step: the state, and its ledger and previous reward where it reads them. With a ledger,
+critics of box actions also read what it tells of the surroundings of the action, so that balances lead to actions. A
+step that was cut off by a time limit is not a terminal one; what followed it is not known, so it is left out.
 
 Accounts that are paid by TD errors need the value of a state alone, V(s'): a small network that follows min Q̄(x', a').
 """
@@ -27,7 +28,7 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.data.windows import Transitions
 from mental_accounts.errors import DivergenceError
 from mental_accounts.learning.checkpoint import load_optimizer_tensors, optimizer_tensors, part_of
-from mental_accounts.learning.critics import CRITICS, critics_of
+from mental_accounts.learning.critics import CRITICS, action_values, critics_of, inputs_of
 from mental_accounts.learning.events import Phase
 from mental_accounts.learning.half_weights import HalfWeights
 from mental_accounts.learning.objective import Losses, mean_over
@@ -78,7 +79,7 @@ class ValueLearner:
         self.alpha.fill_(options.alpha if online else options.pretrain_alpha)
         if not imitates and not float(self.alpha):  # nothing else to learn from
             self.alpha.fill_(1.0)
-        self.largest = largest_reward / self.reward_scale / (1.0 - options.discount)
+        self.largest = max(largest_reward / self.reward_scale, 1.0) / (1.0 - options.discount)  # rewards may come yet
 
     def compile(self) -> None:
         """Compile targets and losses. It happens at the next update, which may raise."""
@@ -120,7 +121,7 @@ class ValueLearner:
         if isinstance(predicted, Categorical):
             values = (predicted.log_probs.exp() * self.critics.first(features).detach()).sum(dim=-1)
         else:
-            values = self.critics.first(torch.cat([features, predicted.sample()], dim=-1)).squeeze(-1)
+            values = self.critics.first(inputs_of(self.policy, features, predicted.sample())).squeeze(-1)
         mean = mean_over(values, window.mask)
         weight = self.alpha
         if self.options.normalised:
@@ -160,14 +161,14 @@ class ValueLearner:
         else:
             action = self.policy.config.action
             smoothed = disturbed(following.sample(), options.target_noise, action, clip=options.target_noise_clip)
-            value = self.average_critics(torch.cat([features, smoothed], dim=-1)).amin(dim=0).squeeze(-1)
+            value = self.average_critics(inputs_of(self.policy, features, smoothed)).amin(dim=0).squeeze(-1)
         value = torch.where(transitions.known & ~transitions.terminal, value, 0.0)
         targets = now.rewards / self.reward_scale + options.discount * value
         return self.policy.step_features(now), targets, value
 
     def _compute_loss(self, inputs: Tensor, actions: Tensor, targets: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
         """The critics' loss on steps (B, K), and what is logged of it, in the order of SUMMED."""
-        values = self.critics.of_actions(inputs, actions)  # (2, B, K)
+        values = action_values(self.policy, self.critics, inputs, actions)  # (2, B, K)
         errors = values - targets
         loss = CRITICS * mean_over(errors.square(), known.expand_as(errors))
         seen = (errors[0].abs(), values[0], targets)
@@ -201,7 +202,8 @@ class ValueLearner:
 
     def of_data(self, window: Window) -> Tensor:
         """Q₁ of the actions in windows: (B, K)."""
-        return self.critics.of_actions(self.policy.step_features(window), self._unit_actions(window))[0]
+        features, actions = self.policy.step_features(window), self._unit_actions(window)
+        return action_values(self.policy, self.critics, features, actions)[0]
 
     def _unit_actions(self, window: Window) -> Tensor:
         units = self.policy.action_scale.to_unit(window.actions)
