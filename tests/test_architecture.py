@@ -31,7 +31,7 @@ BASE = {
     "old_configs",
     "standardising",
 }
-SHARED = BASE | {"account_options", "accounts", "config", "spaces"}
+SHARED = BASE | {"account_options", "accounts", "config", "spaces", "value_options"}
 LEARNING = SHARED | {"presets", "policy", "data"}
 RUNS = LEARNING | {"changes", "learning"}
 ALLOWED = {
@@ -50,10 +50,11 @@ ALLOWED = {
     "old_configs": set(),
     "standardising": set(),
     "accounts": {"channels", "checks", "standardising"},
-    "config": {"account_options", "action_spec", "checks", "fields"},
+    "config": {"account_options", "action_spec", "checks", "fields", "value_options"},
     "changes": {"account_options", "config", "errors"},
-    "presets": {"account_options", "config"},
+    "presets": {"account_options", "config", "value_options"},
     "spaces": {"accounts", "action_spec", "checks"},
+    "value_options": {"checks", "fields"},
     "policy": SHARED,
     "environments": set(),
     "data": SHARED | {"environments", "policy"},

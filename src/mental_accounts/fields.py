@@ -1,6 +1,6 @@
 """Plain JSON values and the types of their fields: configuration dataclasses, and plain tables."""
 
-import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from types import NoneType, UnionType
@@ -68,7 +68,7 @@ def shown(value: object) -> str:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 def _is_count(value: object) -> bool:
@@ -83,6 +83,7 @@ KINDS: dict[str, Callable[[object], bool]] = {
     "a finite number": _is_number,
     "a number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
     "a whole number": _is_count,
+    "true or false": lambda value: isinstance(value, bool),
     "text": lambda value: isinstance(value, str),
     "an object": lambda value: isinstance(value, Mapping),
     "a list": lambda value: isinstance(value, list),

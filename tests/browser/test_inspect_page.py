@@ -230,6 +230,7 @@ KINDS = {
     "ledger-odt": config({"beta": 0.05}, method="ledger-odt"),
     "discrete": config(action=DISCRETE),
     "product": config({"codebook": "product", "account_scope": "window"}),
+    "critics": config(method="odt"),
 }
 
 
@@ -239,7 +240,8 @@ KINDS = {
 def test_it_reads_everywhere(watched: Watched, tmp_path: Path, kind: str, width: int, scheme: str) -> None:
     watched.page.emulate_media(color_scheme=scheme)
     watched.page.set_viewport_size({"width": width, "height": 800})
-    page = opened(watched, recording(KINDS[kind]), tmp_path, [pictures(40, 4, 64), NO_FILM])
+    made = recording(KINDS[kind], with_critics=kind == "critics")
+    page = opened(watched, made, tmp_path, [pictures(40, 4, 64), NO_FILM])
     for details in page.locator("details summary").all():
         details.click()
     scrub(page, 20)
@@ -295,8 +297,34 @@ def test_a_policy_that_reads_its_ledger(watched: Watched, tmp_path: Path) -> Non
         assert page.locator(f"#attention-table {row}").locator("th, td").count() == 2
 
 
+@pytest.mark.parametrize("method", ["odt", "ewa-vq-odt"])
+def test_a_policy_with_critics(watched: Watched, tmp_path: Path, method: str) -> None:
+    found = recording(config(method=method), with_critics=True)
+    page = opened(watched, found, tmp_path)
+    assert page.locator("#values-legend li").count() == 3
+    for place in (1, 0):
+        page.select_option("#episode", index=place)
+        told, before = found.episodes[place].values, None
+        assert told is not None
+        assert f"step {np.abs(told.overestimation).argmax()}: " in page.locator("#findings li").last.inner_text()
+        for t in (0, 7, len(found.episodes[place]) - 1):
+            scrub(page, t)
+            said, gap = page.locator("#values-readout").inner_text(), told.overestimation[t]
+            shown = [told.values[t], told.discounted_returns[t], *([abs(gap)] if gap else []), told.td_errors[t]]
+            assert in_text(said) == [t, *(pytest.approx(x, rel=PRECISION, abs=1e-5) for x in shown if np.isfinite(x))]
+            assert ("overestimated" in said, "underestimated" in said) == (gap > 0, gap < 0)
+            picture = drawn(page, ("values",))["values"]
+            assert picture != before
+            before = picture
+        assert ("TD error –." in said) == (place == 1)  # the end of an episode that was cut off
+    page.locator("#values").click(position={"x": 60, "y": 40})
+    settled(page)
+    assert page.locator("#step").input_value() == "0"
+
+
 def test_the_shortest_episodes(watched: Watched, tmp_path: Path) -> None:
-    page = opened(watched, recording(config({"account_scope": "window"}, eval_context_length=1), (1, 2)), tmp_path)
+    short = config({"account_scope": "window"}, eval_context_length=1)
+    page = opened(watched, recording(short, (1, 2), with_critics=True), tmp_path)
     assert page.locator("#step-value").inner_text() == "step 0 of 0 to 0"
     page.keyboard.press("End")
     page.select_option("#episode", index=1)

@@ -17,6 +17,8 @@ from mental_accounts.config import ModelConfig, PolicyConfig, TrainConfig
 from mental_accounts.data.builtin import TRAINED, recipe_of
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.export.model_card import card_text, read_run
+from mental_accounts.learning.critic_files import FILE, PolicyCritics, read_critics, write_critics
+from mental_accounts.learning.critics import critics_of
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.policy import DecisionTransformer
@@ -114,6 +116,14 @@ def _run(name: str, *, finished: bool) -> Callable[[Path], str]:
     return make
 
 
+def _critics(folder: Path) -> str:
+    torch.manual_seed(0)
+    policy = DecisionTransformer(SMALL)
+    policy.save(folder / "policy")
+    write_critics(folder, PolicyCritics(critics_of(policy, 8), 0.9, 2.0))
+    return FILE
+
+
 def _study(name: str) -> Callable[[Path], str]:
     def make(folder: Path) -> str:
         write_study(folder / "study", lambda *key: 1000.0, seeds=2)
@@ -149,6 +159,7 @@ def here(read: Callable[[Path], object]) -> Callable[[Path], int]:
 reported = here(lambda folder: read_study(folder / "study"))  # drawing the figures would take a second each time
 unpacked = here(lambda folder: read_study(folder / "study.jsonl.gz"))
 cooked = here(lambda folder: [recipe_of("robot", kind, folder / "behaviours") for kind in TRAINED])
+judged = here(lambda folder: read_critics(folder, DecisionTransformer.load(folder / "policy")))
 carded = here(lambda folder: card_text(SMALL, read_run(folder / "run")))
 
 
@@ -198,6 +209,7 @@ FORMATS = {
     "trajectories": Format(_store, mutated_bytes, lambda folder: ["data", "info", "imported/own"]),
     "policy.json": Format(_policy("policy.json"), mutated_json, evaluated),
     "weights": Format(_policy(""), mutated_bytes, evaluated),
+    "critics": Format(_critics, mutated_bytes, judged),
     "config.json": Format(_run("config.json", finished=True), mutated_json, played),
     "task.json": Format(_run("task.json", finished=True), mutated_json, played),
     "metrics.jsonl": Format(_run("metrics.jsonl", finished=False), mutated_json, resumed),

@@ -1,6 +1,7 @@
 """Recordings of small policies, for the tests."""
 
 import io
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from mental_accounts.action_spec import ActionSpec
 from mental_accounts.config import PolicyConfig
 from mental_accounts.inspect.camera import Film
 from mental_accounts.inspect.recording import Recording, record
+from mental_accounts.learning.critic_files import PolicyCritics
+from mental_accounts.learning.critics import critics_of
 from mental_accounts.learning.episodes import Episode
 from mental_accounts.learning.evaluation import Subject
 from mental_accounts.policy import DecisionTransformer
@@ -42,12 +45,25 @@ def episode(policy: DecisionTransformer, T: int, seed: int = 0) -> Episode:
     return Episode(observations.numpy(), actions.numpy(), rewards.numpy(), True, False)
 
 
+def critics(policy: DecisionTransformer, discount: float = 0.9, reward_scale: float = 2.5) -> PolicyCritics:
+    torch.manual_seed(5)
+    return PolicyCritics(critics_of(policy, 16).requires_grad_(False), discount, reward_scale)
+
+
 def recording(
-    policy_config: PolicyConfig, lengths: tuple[int, ...] = (40, 25), env_id: str = "Made-up-v0"
+    policy_config: PolicyConfig,
+    lengths: tuple[int, ...] = (40, 25),
+    env_id: str = "Made-up-v0",
+    *,
+    with_critics: bool = False,
 ) -> Recording:
+    """With critics, the last episode is one that was cut off."""
     policy = make_policy(policy_config)
     played = [episode(policy, T, seed) for seed, T in enumerate(lengths)]
-    return record(Subject(policy, env_id, 50.0, None), len(played), recorded=played)
+    held = critics(policy) if with_critics else None
+    if with_critics:
+        played[-1] = replace(played[-1], terminated=False, truncated=True)
+    return record(Subject(policy, env_id, 50.0, None), len(played), recorded=played, critics=held)
 
 
 def pictures(T: int, count: int, size: int = 240) -> Film:

@@ -13,11 +13,14 @@ from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import DivergenceError, UsageError
 from mental_accounts.learning.run_folder import RunFolder
+from mental_accounts.learning.run_view import summary_line
 from mental_accounts.value_options import ValueConfig
 
 from .conftest import aim_data
 from .runs import numbers, run_cut_and_whole, start, weights
 from .tiny_env import ENV_ID
+
+METRICS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def improving(aim: TrainConfig, method: str, *, credit: str = "reward", **values: Any) -> TrainConfig:
@@ -34,6 +37,15 @@ def test_every_method_can_improve_and_says_how(aim: TrainConfig, method: str, tm
     assert [line["values/gradient_critics"] > 0 for line in lines] == [False] * 2 + [True] * 4
     assert [("values/overestimation" in line) for line in lines] == [False] * 2 + [True] * 4
     assert all(0 < line["values/gradient_share"] < 1 for line in lines[2:])
+    defined = METRICS.read_text(encoding="utf-8")
+    assert not [name for line in lines for name in line if f"`{name}`" not in defined]
+
+
+def test_the_log_shows_values_where_there_are_some() -> None:
+    line = {"phase": "online", "iteration": 3, "updates": 40, "training/nll_last": 1.5, "time/iteration": 2.0}
+    assert summary_line(line) == "online      3  updates     40  nll    1.500  2.0 s"
+    line |= {"values/policy_mean": -123.456, "values/td_error": 0.04567}
+    assert summary_line(line) == "online      3  updates     40  nll    1.500  value   -123.5  TD error   0.0457  2.0 s"
 
 
 @pytest.mark.parametrize("kind", ["dt", "ledger-odt", "td", "td, a window's accounts"])

@@ -13,7 +13,7 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.errors import DivergenceError
-from mental_accounts.learning.critics import Critics
+from mental_accounts.learning.critics import Critics, inputs_of
 from mental_accounts.learning.update import Updater
 from mental_accounts.learning.value_measures import discounted, gradient_shares, overestimation
 from mental_accounts.learning.values import ValueLearner, reward_size
@@ -102,7 +102,7 @@ def test_targets_are_those_of_the_textbook(method: str, action: Any) -> None:
             both = values.average_critics(features)
             ahead = (following.log_probs.exp() * torch.minimum(both[0], both[1])).sum(-1)
         else:
-            both = values.average_critics(values._inputs(features, following.sample()))[..., 0]
+            both = values.average_critics(inputs_of(updater.policy, features, following.sample()))[..., 0]
             ahead = torch.minimum(both[0], both[1])
     checked = 0
     for b in range(16):
@@ -128,7 +128,7 @@ def test_critics_read_what_the_policy_reads() -> None:
     values = values_of(updater)
     assert values.critics.weights[0].shape[1] == 3 + told + 1 + BOX.size + 1
     actions = torch.rand(*window.mask.shape, BOX.size) * 2 - 1
-    inputs = values._inputs(features, actions)
+    inputs = inputs_of(updater.policy, features, actions)
     books = policy.accounts.books
     apart = (actions.unsqueeze(-2) - books.codebook.centers).norm(dim=-1)
     near = torch.exp(-apart.square() / (2 * books.soft_width**2))
@@ -165,7 +165,7 @@ def test_the_policy_climbs_its_value() -> None:
     loss, value = values.policy_loss(predicted, window)
     loss.backward()
     action = torch.zeros_like(mean).requires_grad_()
-    q = values.critics.first(values._inputs(updater.policy.step_features(window), action))[..., 0]
+    q = values.critics.first(inputs_of(updater.policy, updater.policy.step_features(window), action))[..., 0]
     wanted = -0.7 * (q * window.mask).sum() / window.mask.sum()
     wanted.backward()
     torch.testing.assert_close(mean.grad, action.grad, atol=1e-6, rtol=1e-4)

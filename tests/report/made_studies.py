@@ -36,6 +36,9 @@ def write_study(
                 line |= {"accounts/drift_mean": 0.01, "accounts/drift_max": 0.02, "accounts/drift_bound": 0.03}
             if job.arm.method in WITH_ACCOUNTS:
                 line |= {"accounts/codes_used": 9}
+            if job.config.improve == "td3":
+                line |= {"values/policy_mean": 12.5, "values/td_error": 0.25 + job.seed, "values/gradient_share": 0.4}
+                line |= {"values/overestimation": -1.5} if n else {}  # not while pretraining
             lines.append(line)
         (job.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         last = lines[-1]["evaluation/return_mean_gm"]

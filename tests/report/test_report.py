@@ -80,6 +80,33 @@ def test_a_ledger_that_is_read_has_no_drift_to_report(tmp_path: Path) -> None:
     assert "how far the bias moves attention" not in markdown
 
 
+def test_values_have_a_table_where_there_are_critics(tmp_path: Path) -> None:
+    write_study(tmp_path, returns, methods=("odt", "odt:improve=td3", "ledger-odt:improve=td3"), seeds=3)
+    report = write_report(read_study(tmp_path), tmp_path)
+    for text in (report.html.read_text(), report.markdown.read_text()):
+        assert text.count("Values at the end, averaged over seeds") >= 1
+    markdown = report.markdown.read_text()
+    assert "| method | policy's value | TD error | overestimation | critics' share of the gradient |" in markdown
+    assert "| odt:improve=td3 | 12.5 | 1.25 | −1.5 | 0.4 |\n| ledger-odt:improve=td3 | 12.5 | 1.25 |" in markdown
+    scores = json.loads((tmp_path / "report.json").read_text())["tasks"][0]["scores"]
+    assert [score.get("values", {}).get("values/td_error") for score in scores] == [None, 1.25, 1.25]
+    assert list(scores[0])[-1] == "accounts"  # as it was before there were critics
+
+
+def test_values_that_were_never_compared_with_returns(tmp_path: Path) -> None:
+    write_study(tmp_path, returns, methods=("odt:improve=td3",), seeds=2, iterations=1)
+    markdown = write_report(read_study(tmp_path), tmp_path).markdown.read_text()
+    assert "| method | policy's value | TD error | critics' share of the gradient |" in markdown
+
+
+def test_values_that_are_no_numbers_are_not_averaged(tmp_path: Path) -> None:
+    study = write_study(tmp_path, returns, methods=("odt:improve=td3",), seeds=2)
+    path = study.jobs[0].path / "metrics.jsonl"
+    path.write_text(path.read_text().replace('"values/td_error": 0.25', '"values/td_error": "0.25"'))
+    [warning] = read_study(tmp_path).warnings
+    assert "seed 0: left out, it cannot be read (metrics.jsonl, line 1 cannot be read: values/td_error" in warning
+
+
 def test_two_equal_methods_cannot_be_told_apart_and_one_seed_says_nothing(tmp_path: Path) -> None:
     def equal(task: str, method: str, seed: int, name: str, n: int) -> float:
         return 1000 + 300 * noise(method, seed, name, n)

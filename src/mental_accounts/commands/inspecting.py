@@ -14,6 +14,7 @@ from mental_accounts.files import write_atomically
 from mental_accounts.inspect.inspect_page import film_recording, to_page
 from mental_accounts.inspect.inspect_summary import findings, numbers
 from mental_accounts.inspect.recording import record
+from mental_accounts.learning.critic_files import read_critics
 from mental_accounts.learning.evaluation import read_subject
 from mental_accounts.learning.footprint import check_episodes
 
@@ -55,7 +56,8 @@ class Inspect:
         subject = read_subject(self.subject, self.env_id, self.target_return, self.device)
         check_episodes(subject.policy.config, self.episodes, "--episodes")
         stored = None if self.recorded is None else Trajectories.load(self.recorded)
-        recording = record(subject, self.episodes, self.seed, recorded=stored)
+        critics = read_critics(self.subject, subject.policy)
+        recording = record(subject, self.episodes, self.seed, recorded=stored, critics=critics)
         if self.as_json:
             print(json.dumps(numbers(recording), allow_nan=False))
         if self.out is not None or not self.as_json:

@@ -41,11 +41,13 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mental-accounts"
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> None:
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], file_format: str = FORMAT
+) -> None:
     """One safetensors file with a checksum and `facts` (plain JSON values) in its header."""
     held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     text = json.dumps(dict(facts))
-    header = {"format": FORMAT, "facts": text, "checksum": checksum(held, text)}
+    header = {"format": file_format, "facts": text, "checksum": checksum(held, text)}
     with whole_file(path) as temporary:
         try:
             save_file(held, temporary, metadata=header)
@@ -63,15 +65,17 @@ def read_facts(path: Path) -> dict[str, Any]:
         return {}
 
 
-def read_tensors(path: Path, required: Sequence[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_tensors(
+    path: Path, required: Sequence[str], file_format: str = FORMAT
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """What `write_tensors` wrote, or an error that says what is wrong with the file."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
-            if header.get("format") != FORMAT:
-                raise DataError(f"{path}: expected a file of format {FORMAT!r}, got {header.get('format')!r}")
+            if header.get("format") != file_format:
+                raise DataError(f"{path}: expected a file of format {file_format!r}, got {header.get('format')!r}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
         found = checksum(tensors, header.get("facts", ""))
     except DataError:

@@ -42,9 +42,14 @@ class Codes:
     cube_dimensions: tuple[int, ...]  # the three dimensions of the cube, counted from 0
 
 
+def unit_actions(policy: DecisionTransformer, episode: Episode) -> Tensor:
+    """An episode's actions in [-1, 1], (T, dim), or counted from 0, (T,)."""
+    return policy.action_scale.to_unit(torch.from_numpy(np.asarray(episode.actions)).to(policy.device))
+
+
 def entry_of(policy: DecisionTransformer, books: Books, episode: Episode) -> tuple[Entry, Tensor, Tensor]:
     """The entries of an episode's T steps, their actions in [-1, 1], and their payoffs (T,)."""
-    actions = policy.action_scale.to_unit(torch.from_numpy(np.asarray(episode.actions)).to(policy.device))
+    actions = unit_actions(policy, episode)
     states = torch.from_numpy(episode.observations).to(policy.device)
     last = torch.arange(len(episode), device=policy.device) == len(episode) - 1
     rewards = torch.from_numpy(episode.rewards).to(policy.device)

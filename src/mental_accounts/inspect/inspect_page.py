@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from mental_accounts.inspect.camera import Film, film_episode
 from mental_accounts.inspect.episode_accounts import CUBE_DIMENSIONS, Codes
-from mental_accounts.inspect.inspect_summary import center_text, findings, places_of, usage, why_no_accounts
+from mental_accounts.inspect.inspect_summary import center_text, findings, gap_text, places_of, usage, why_no_accounts
 from mental_accounts.inspect.recording import TOKEN_KINDS, EpisodeRecord, Recording
 from mental_accounts.learning.evaluation import environment_seed
 
 Array = NDArray[Any]
 SCRIPTS = ("inspect_charts.js", "inspect_figures.js", "inspect_drift.js", "inspect_main.js")
+VALUE_SCRIPT = "inspect_values.js"
 FULL_BYTES = 4_000_000
 """If the arrays of a page are larger than this in total, they are packed in half precision."""
 MOST_BYTES = 7_000_000
@@ -51,12 +52,13 @@ def to_page(recording: Recording, films: Sequence[Film]) -> str:
     template = _read("inspect.html")
     kept = {"accounts": recording.codes is not None, "plain": recording.codes is None}
     kept["cube"] = recording.codes is not None and recording.codes.cube is not None
-    kept["bias"] = recording.has_bias
+    kept |= {"bias": recording.has_bias, "values": recording.discount is not None}
     for name, keep in kept.items():
         template = re.sub(rf"<!-- {name} -->(.*?)<!-- /{name} -->", r"\1" if keep else "", template, flags=re.DOTALL)
     values = {name: escape(text) for name, text in _texts(recording).items()}
     values["style"] = _read("inspect.css")
-    values["script"] = "(() => {\n" + "\n".join(map(_read, SCRIPTS)) + "})();\n"
+    scripts = (*SCRIPTS, VALUE_SCRIPT) if kept["values"] else SCRIPTS
+    values["script"] = "(() => {\n" + "\n".join(map(_read, scripts)) + "})();\n"
     values["data"] = _embeddable(_data(recording, films))
     return re.sub(r"\{\{(\w+)\}\}", lambda match: values[match[1]], template)  # in one pass: data may hold braces
 
@@ -74,13 +76,14 @@ def _texts(recording: Recording) -> dict[str, str]:
         f"context of {_count(recording.context, 'step')}."
         + ("" if codes is None else f" Actions are routed to {_count(codes.total, 'code')} ({codes.kind})."),
         "overview": f"Mean return {np.mean(returns):.1f}{spread}, mean length "
-        f"{np.mean([len(episode) for episode in episodes]):.1f}. In the selected episode:",
+        f"{np.mean([len(episode) for episode in episodes]):.1f}.{_value_text(recording)} In the selected episode:",
         "no_accounts": "" if codes else why_no_accounts(recording.method),
         "attention_caption": "Grey bars show the attention without the accounts' bias, blue bars with it; below is the "
         "difference: attention that the accounts moved towards a token (blue) or away from it (orange)."
         if recording.has_bias
         else f"No bias is added{': this policy reads its ledger' if codes else ''}.",
         "scope": _scope_text(recording),
+        "discount": "" if recording.discount is None else f"{recording.discount:g}",
         "episodes": _count(len(episodes), "episode"),
         "cube_note": " The codes differ in these three dimensions only."
         if codes is not None and codes.centers.shape[1] > CUBE_DIMENSIONS
@@ -91,6 +94,13 @@ def _texts(recording: Recording) -> dict[str, str]:
     }
     axes = [f"a[{d}]" for d in (codes.cube_dimensions if codes else ())] or [""] * 3
     return texts | dict(zip(("cube_x", "cube_y", "cube_z"), axes, strict=True))
+
+
+def _value_text(recording: Recording) -> str:
+    gaps = [episode.values.overestimation for episode in recording.episodes if episode.values is not None]
+    if not gaps:
+        return ""
+    return f" The critics' values are on average {gap_text(np.concatenate(gaps))} the discounted returns that came."
 
 
 def _scope_text(recording: Recording) -> str:
@@ -170,6 +180,12 @@ def _episode(
             "places": pack(places_of(recording.codes, held.codes)),
             "balances": pack(held.balances, half=held.balances.nbytes > FULL_BYTES // len(recording.episodes)),
             "error": pack(held.routing_error),
+        }
+    if episode.values is not None:
+        values |= {
+            "values": pack(episode.values.values),
+            "came": pack(episode.values.discounted_returns),
+            "tdErrors": pack(episode.values.td_errors),
         }
     if recording.has_bias:
         values |= {

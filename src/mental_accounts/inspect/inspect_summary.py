@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mental_accounts.inspect.episode_accounts import Codes
+from mental_accounts.inspect.episode_values import EpisodeValues
 from mental_accounts.inspect.recording import EpisodeRecord, Recording
 
 Array = NDArray[Any]
@@ -65,13 +66,19 @@ def center_text(codes: Codes, place: int) -> str:
 
 
 def findings(recording: Recording, episode: EpisodeRecord) -> list[str]:
-    """Which accounts rose and fell most; if there is a bias, when drift peaked, and whether the bias hit its clip."""
+    """The episode's return, what its accounts did, and whether its values were right; one sentence each."""
     how = "terminated" if episode.terminated else "truncated by the time limit" if episode.truncated else "ended"
     first = f"{len(episode)} steps, {how}; return {episode.total:.1f}, target {recording.target_return:g}."
+    last = [] if episode.values is None else [_value_sentence(episode.values)]
+    return [first, *_account_sentences(recording, episode), *last]
+
+
+def _account_sentences(recording: Recording, episode: EpisodeRecord) -> list[str]:
+    """Which accounts rose and fell most; if there is a bias, when drift peaked, and whether the bias hit its clip."""
     if recording.codes is None or episode.accounts is None:
-        return [first, why_no_accounts(recording.method)]
+        return [why_no_accounts(recording.method)]
     codes, balances = recording.codes, episode.accounts.balances
-    sentences = [first]
+    sentences = []
     for word, extreme in (("rose", np.argmax), ("fell", np.argmin)):
         step, place = (int(i) for i in np.unravel_index(int(extreme(balances)), balances.shape))
         value = balances[step, place]
@@ -91,6 +98,22 @@ def findings(recording: Recording, episode: EpisodeRecord) -> list[str]:
         f"{episode.paper_bound[step, layer, head]:.3g}."
     )
     return [*sentences, _clip_sentence(recording, episode)]
+
+
+def _value_sentence(values: EpisodeValues) -> str:
+    gap, errors = values.overestimation, values.td_errors[np.isfinite(values.td_errors)]
+    step = int(np.abs(gap).argmax())
+    error = f"; the mean absolute TD error is {_show(np.abs(errors).mean())}" if len(errors) else ""
+    return (
+        f"The values are {gap_text(gap)} the discounted returns that came, on average; most at step {step}: "
+        f"{_show(values.values[step])} where {_show(values.discounted_returns[step])} came{error}."
+    )
+
+
+def gap_text(gap: Array) -> str:
+    """How far values are off, on average: `1.2 above`, `0.3 below`."""
+    mean = float(gap.mean())
+    return f"{_show(abs(mean))} {'below' if mean < 0 else 'above'}"
 
 
 def _show(value: float) -> str:
@@ -130,7 +153,7 @@ def numbers(recording: Recording) -> dict[str, Any]:
             "mean_reward": plain(used.mean_reward),
             "mean_payoff": plain(used.mean_payoff),
         }
-    return {
+    found = {
         "env_id": recording.env_id,
         "method": recording.method,
         "target_return": recording.target_return,
@@ -141,6 +164,7 @@ def numbers(recording: Recording) -> dict[str, Any]:
         "codes": codes,
         "episodes": [_episode_numbers(recording, episode) for episode in recording.episodes],
     }
+    return found if recording.discount is None else found | {"discount": recording.discount}
 
 
 def _episode_numbers(recording: Recording, episode: EpisodeRecord) -> dict[str, Any]:
@@ -156,6 +180,9 @@ def _episode_numbers(recording: Recording, episode: EpisodeRecord) -> dict[str, 
     if episode.accounts is not None:
         for name in ("codes", "payoffs", "balances", "routing_error"):
             values[name] = plain(getattr(episode.accounts, name))
+    if episode.values is not None:
+        for name in ("values", "discounted_returns", "td_errors", "overestimation"):
+            values[name] = plain(getattr(episode.values, name))
     return values | {name: plain(getattr(episode, name)) for name in names}
 
 

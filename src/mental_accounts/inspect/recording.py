@@ -28,6 +28,8 @@ from mental_accounts.inspect.episode_accounts import (
     keep_codes,
     posted_codes,
 )
+from mental_accounts.inspect.episode_values import EpisodeValues, values_of
+from mental_accounts.learning.critic_files import PolicyCritics
 from mental_accounts.learning.episodes import Episode, as_episodes
 from mental_accounts.learning.evaluation import Subject, play_subject
 from mental_accounts.policy import DecisionTransformer, Window
@@ -52,6 +54,7 @@ class EpisodeRecord:
     bias: Array  # (T, layers, heads, S): added to these logits by the accounts; zeros without a bias
     clipped: Array  # (T, layers, heads) bool: whether the bias was at its clip
     accounts: EpisodeAccounts | None  # None for a policy without accounts
+    values: EpisodeValues | None = None  # None for a policy without critics
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -112,6 +115,7 @@ class Recording:
     clip: float | None  # ε at which the bias is clipped, if it is
     codes: Codes | None  # None for a policy without accounts
     episodes: tuple[EpisodeRecord, ...]
+    discount: float | None = None  # γ of the critics; None for a policy without critics
 
     def tokens(self, step: int) -> list[str]:
         """Names of the S columns at a step: R for return, s for state, a for action; "" before the first step."""
@@ -121,12 +125,18 @@ class Recording:
 
 
 def record(
-    subject: Subject, episodes: int = 1, seed: int = 0, *, recorded: Trajectories | Sequence[Episode] | None = None
+    subject: Subject,
+    episodes: int = 1,
+    seed: int = 0,
+    *,
+    recorded: Trajectories | Sequence[Episode] | None = None,
+    critics: PolicyCritics | None = None,
 ) -> Recording:
     """Play episodes, the same ones as `evaluate_policy` with that seed, and record every step.
 
     With `recorded`, episodes are read instead of played (the first `episodes` of them): the policy reads them as if it
-    had taken these actions itself, with the subject's target return.
+    had taken these actions itself, with the subject's target return. `critics` are those of the policy, as
+    `read_critics` reads them: with them, every step has its value.
     """
     policy = subject.policy
     if not policy.config.is_sequence_model:
@@ -144,7 +154,7 @@ def record(
     if accounts is not None:
         posted = [posted_codes(policy, accounts.books, episode).cpu().numpy() for episode in played]
         codes = keep_codes(policy.action_scale, accounts.books, posted)
-    records = tuple(_record_episode(policy, episode, subject.target_return, codes) for episode in played)
+    records = tuple(_record_episode(policy, episode, subject.target_return, codes, critics) for episode in played)
     return Recording(
         subject.env_id,
         policy.config.method,
@@ -156,12 +166,17 @@ def record(
         None if accounts is None else accounts.config.bias_clip,
         codes,
         records,
+        None if critics is None else critics.discount,
     )
 
 
 @torch.no_grad()
 def _record_episode(
-    policy: DecisionTransformer, episode: Episode, target_return: float, codes: Codes | None
+    policy: DecisionTransformer,
+    episode: Episode,
+    target_return: float,
+    codes: Codes | None,
+    critics: PolicyCritics | None,
 ) -> EpisodeRecord:
     window, balances = acting_windows(policy, episode, target_return, None if codes is None else codes.numbers)
     logits, bias = [], []
@@ -187,6 +202,7 @@ def _record_episode(
         added,
         at_clip,
         held,
+        None if critics is None else values_of(policy, critics, episode, window),
     )
 
 

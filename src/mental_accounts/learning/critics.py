@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mental_accounts.accounts import Books
+from mental_accounts.policy import DecisionTransformer
 
 CRITICS = 2
 
@@ -52,9 +53,39 @@ class Critics(nn.Module):
         return x
 
 
-def tells_near_actions(books: Books) -> bool:
-    """Whether `told_near` is defined: codes have centres, and are of actions alone."""
-    return books.codebook.centers is not None and books.state_codes is None
+def critics_of(policy: DecisionTransformer, hidden: int, *, layer_norm: bool = False) -> Critics:
+    """New critics of a policy's steps."""
+    action, books = policy.config.action, books_near(policy)
+    if action.is_discrete:
+        return Critics(policy.num_features, action.size, hidden, layer_norm=layer_norm)
+    inputs = policy.num_features + action.size + (0 if books is None else len(books.channels))
+    return Critics(inputs, 1, hidden, layer_norm=layer_norm)
+
+
+def action_values(policy: DecisionTransformer, critics: Critics, features: Tensor, actions: Tensor) -> Tensor:
+    """Q₁ and Q₂ of actions in the policy's units: (..., features), (..., dim) or (...) int64 -> (2, ...)."""
+    if policy.config.action.is_discrete:
+        found: Tensor = critics(features).gather(-1, actions.expand(CRITICS, *actions.shape).unsqueeze(-1))
+    else:
+        found = critics(inputs_of(policy, features, actions))
+    return found.squeeze(-1)
+
+
+def inputs_of(policy: DecisionTransformer, features: Tensor, actions: Tensor) -> Tensor:
+    """What critics read of box actions, (..., dim): with a ledger, also what it tells of their surroundings."""
+    found, books = [features, actions], books_near(policy)
+    if books is not None:
+        begin = policy.config.state_dim  # where `step_features` has what the ledger tells
+        found.append(told_near(books, features[..., begin : begin + books.ledger_size], actions))
+    return torch.cat(found, dim=-1)
+
+
+def books_near(policy: DecisionTransformer) -> Books | None:
+    """The books whose ledger critics read near box actions: it is read, and its codes have centres of actions alone."""
+    if policy.accounts is None or not policy.config.reads_ledger or policy.config.action.is_discrete:
+        return None
+    books = policy.accounts.books
+    return books if books.codebook.centers is not None and books.state_codes is None else None
 
 
 def told_near(books: Books, told: Tensor, actions: Tensor) -> Tensor:

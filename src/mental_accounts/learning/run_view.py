@@ -128,6 +128,8 @@ def summary_line(line: Mapping[str, Any]) -> str:
     parts = [f"{line['phase']:<8} {line['iteration']:>4}", f"updates {line['updates']:>6}"]
     if "training/nll_last" in line:
         parts.append(f"nll {line['training/nll_last']:8.3f}")
+    if "values/policy_mean" in line:
+        parts.append(f"value {line['values/policy_mean']:8.4g}  TD error {line['values/td_error']:8.3g}")
     if "aug_traj/return" in line:
         parts.append(f"explored {line['aug_traj/return']:8.1f}")
     if "evaluation/return_mean_gm" in line:

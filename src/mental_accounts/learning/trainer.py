@@ -21,6 +21,7 @@ from mental_accounts.errors import CallbackError, CheckpointError, InterruptedRu
 from mental_accounts.learning.callbacks import Callback, Callbacks
 from mental_accounts.learning.capture import RepeatedUpdate
 from mental_accounts.learning.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from mental_accounts.learning.critic_files import PolicyCritics, write_critics
 from mental_accounts.learning.episodes import Episode, as_episodes, as_trajectories
 from mental_accounts.learning.events import (
     CheckpointWritten,
@@ -419,5 +420,8 @@ class Trainer:
             tensors["generator.cuda"] = torch.cuda.get_rng_state(self.device)
         write_checkpoint(self.folder.path / "checkpoint", Checkpoint(tensors, asdict(self.progress)))
         self.policy.save(self.folder.path / "policy")
+        if (values := self.updater.values) is not None:
+            held = PolicyCritics(values.critics, values.options.discount, values.reward_scale)
+            write_critics(self.folder.path, held)
         self._checkpointed = time.monotonic()
         self._emit(CheckpointWritten(self.folder.path, self.progress.iteration, self.progress.updates))

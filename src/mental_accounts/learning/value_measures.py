@@ -32,17 +32,25 @@ def gradient_shares(updater: Updater, window: Window) -> dict[str, float]:
 def overestimation(values: ValueLearner, sampler: WindowSampler, episodes: int) -> dict[str, float]:
     """How far values are above the discounted returns of the newest episodes in the sampler's store.
 
-    In the environment's units of reward, over all steps. The return of an episode that was cut off is completed with
-    the value at its last step.
+    In the environment's units of reward, over all steps; `returns_from` says what the returns are.
     """
     store, gaps = sampler.store, []
     for place in range(-min(episodes, len(store)), 0):
         found = _values_of(values, sampler, place)  # (T,), in the critics' units
         trajectory = store.slice(place)
         rewards = trajectory.rewards.double().cpu().numpy() / values.reward_scale
-        last = rewards[-1] if trajectory.terminated else found[-1]
-        gaps.append(found - discounted(rewards, last, values.options.discount))
+        gaps.append(found - returns_from(rewards, found, values.options.discount, terminated=trajectory.terminated))
     return {"values/overestimation": float(np.concatenate(gaps).mean()) * values.reward_scale} if gaps else {}
+
+
+def returns_from(
+    rewards: NDArray[np.float64], values: NDArray[np.float64], gamma: float, *, terminated: bool
+) -> NDArray[np.float64]:
+    """The discounted return that came from each step of an episode on: (T,), (T,) in the same units -> (T,).
+
+    What would have come after an episode was cut off is not known: the value at its last step stands for it.
+    """
+    return discounted(rewards, rewards[-1] if terminated else values[-1], gamma)
 
 
 def discounted(rewards: NDArray[np.float64], last: float, gamma: float) -> NDArray[np.float64]:

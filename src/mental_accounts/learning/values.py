@@ -28,7 +28,7 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.data.windows import Transitions
 from mental_accounts.errors import DivergenceError
 from mental_accounts.learning.checkpoint import load_optimizer_tensors, optimizer_tensors, part_of
-from mental_accounts.learning.critics import CRITICS, Critics, tells_near_actions, told_near
+from mental_accounts.learning.critics import CRITICS, action_values, critics_of, inputs_of
 from mental_accounts.learning.events import Phase
 from mental_accounts.learning.half_weights import HalfWeights
 from mental_accounts.learning.objective import Losses, mean_over
@@ -51,15 +51,10 @@ class ValueLearner:
 
     def __init__(self, policy: DecisionTransformer, config: TrainConfig, reward_scale: float = 1.0) -> None:
         """`reward_scale` is used where the configuration leaves it to the data."""
-        options, device, action = config.values, policy.device, policy.config.action
-        self.policy, self.options, self.is_discrete = policy, options, action.is_discrete
+        options, device = config.values, policy.device
+        self.policy, self.options, self.is_discrete = policy, options, policy.config.action.is_discrete
         self.reward_scale = reward_scale if options.reward_scale is None else options.reward_scale
-        books = policy.accounts.books if policy.accounts is not None and policy.config.reads_ledger else None
-        self._books = books if books is not None and tells_near_actions(books) and not action.is_discrete else None
-        inputs = policy.num_features + (0 if action.is_discrete else action.size)
-        inputs += 0 if self._books is None else len(self._books.channels)
-        outputs = action.size if action.is_discrete else 1
-        self.critics = Critics(inputs, outputs, options.critic_hidden, layer_norm=options.layer_norm).to(device)
+        self.critics = critics_of(policy, options.critic_hidden, layer_norm=options.layer_norm).to(device)
         self.state_value = _value_network(policy.config.state_dim).to(device) if config.pays_td_errors else None
         self.average_policy = copy.deepcopy(policy).requires_grad_(False).eval()
         self.average_critics = copy.deepcopy(self.critics).requires_grad_(False)
@@ -123,7 +118,7 @@ class ValueLearner:
         if isinstance(predicted, Categorical):
             values = (predicted.log_probs.exp() * self.critics.first(features).detach()).sum(dim=-1)
         else:
-            values = self.critics.first(self._inputs(features, predicted.sample())).squeeze(-1)
+            values = self.critics.first(inputs_of(self.policy, features, predicted.sample())).squeeze(-1)
         mean = mean_over(values, window.mask)
         weight = self.alpha
         if self.options.normalised:
@@ -163,14 +158,14 @@ class ValueLearner:
         else:
             action = self.policy.config.action
             smoothed = disturbed(following.sample(), options.target_noise, action, clip=options.target_noise_clip)
-            value = self.average_critics(self._inputs(features, smoothed)).amin(dim=0).squeeze(-1)
+            value = self.average_critics(inputs_of(self.policy, features, smoothed)).amin(dim=0).squeeze(-1)
         value = torch.where(transitions.known & ~transitions.terminal, value, 0.0)
         targets = now.rewards / self.reward_scale + options.discount * value
         return self.policy.step_features(now), targets, value
 
     def _compute_loss(self, inputs: Tensor, actions: Tensor, targets: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
         """The critics' loss on steps (B, K), and what is logged of it, in the order of SUMMED."""
-        values = self.values(inputs, actions)  # (2, B, K)
+        values = action_values(self.policy, self.critics, inputs, actions)  # (2, B, K)
         errors = values - targets
         loss = CRITICS * mean_over(errors.square(), known.expand_as(errors))
         seen = (errors[0].abs(), values[0], targets)
@@ -202,26 +197,10 @@ class ValueLearner:
         weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
         self._state_model().copy_from(weights, biases, self.options.discount, self.reward_scale)
 
-    def values(self, features: Tensor, actions: Tensor) -> Tensor:
-        """Q₁ and Q₂ of actions in the policy's units: (B, K, features), (B, K, dim) or (B, K) -> (2, B, K)."""
-        found: Tensor
-        if self.is_discrete:
-            found = self.critics(features).gather(-1, actions.expand(CRITICS, *actions.shape).unsqueeze(-1))
-        else:
-            found = self.critics(self._inputs(features, actions))
-        return found.squeeze(-1)
-
-    def _inputs(self, features: Tensor, actions: Tensor) -> Tensor:
-        """What critics read of box actions, (B, K, dim): with a ledger, also what it tells of their surroundings."""
-        found = [features, actions]
-        if self._books is not None:
-            begin = self.policy.config.state_dim  # where `step_features` has what the ledger tells
-            found.append(told_near(self._books, features[..., begin : begin + self._books.ledger_size], actions))
-        return torch.cat(found, dim=-1)
-
     def of_data(self, window: Window) -> Tensor:
         """Q₁ of the actions in windows: (B, K)."""
-        return self.values(self.policy.step_features(window), self._unit_actions(window))[0]
+        features, actions = self.policy.step_features(window), self._unit_actions(window)
+        return action_values(self.policy, self.critics, features, actions)[0]
 
     def _unit_actions(self, window: Window) -> Tensor:
         units = self.policy.action_scale.to_unit(window.actions)

@@ -151,16 +151,17 @@ class Context:
         )
 
     def balances_now(self) -> Tensor:
-        """All balances before the next step, (num_envs, num_codes)."""
+        """All balances before the next step, or before the one that has begun, (num_envs, num_codes)."""
         if self.books is None or self.ledger is None:
             raise ValueError("a policy without accounts has no balances")
         if not self._accounts_are_of_windows:
             return self.ledger.attractions
         if self.codes.shape[1] == 1:  # the next window holds only the next step
             return torch.zeros_like(self.ledger.attractions)
-        entry = Entry(self.codes[:, 1:], None if self.weights is None else self.weights[:, 1:])
-        foregone = None if self.foregone_payoffs is None else self.foregone_payoffs[:, 1:]
-        return self.books.balances_after_windows(entry, self.payoffs[:, 1:], self.account_mask[:, 1:], foregone)
+        past = slice(-1) if self._awaiting else slice(1, None)  # `observe` has shifted them already
+        entry = Entry(self.codes[:, past], None if self.weights is None else self.weights[:, past])
+        foregone = None if self.foregone_payoffs is None else self.foregone_payoffs[:, past]
+        return self.books.balances_after_windows(entry, self.payoffs[:, past], self.account_mask[:, past], foregone)
 
     def choose(self, actions: Tensor) -> Tensor:
         """Record the chosen actions (in policy units) and return them in the environment's units."""

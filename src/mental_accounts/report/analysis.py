@@ -68,6 +68,8 @@ class Scores:
     updates_per_second: float
     accounts: dict[str, float]
     """The last account metrics, averaged over seeds."""
+    values: dict[str, float]
+    """The last metrics of critics, averaged over seeds; none where runs have no critics."""
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,9 @@ class Analysis:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         found: dict[str, Any] = _finite(asdict(self))
+        for scores in (scores for task in found["tasks"] for scores in task["scores"]):
+            if not scores["values"]:
+                del scores["values"]
         return found
 
 
@@ -177,7 +182,6 @@ def _analyse_task(evidence: Evidence, task: str) -> TaskAnalysis:
 def _scores(runs: Sequence[Run], method: str) -> Scores:
     last, best, area = (tuple(map(find, runs)) for find in (_last, _best, _area))
     normalised = [run.summary["normalised_score"] for run in runs]
-    names = sorted({name for run in runs for name in run.lines[-1] if name.startswith("accounts/")})
     rates = [run.lines[-1]["updates"] / max(run.curve("time/training")[1].sum(), 1e-9) for run in runs]
     return Scores(
         method=method,
@@ -194,10 +198,16 @@ def _scores(runs: Sequence[Run], method: str) -> Scores:
         data_mean=float(runs[0].summary["data"]["return_mean"]),
         seconds=float(np.mean([run.summary["seconds"] for run in runs])),
         updates_per_second=float(np.mean(rates)),
-        accounts={
-            name: float(np.mean([run.lines[-1][name] for run in runs if name in run.lines[-1]])) for name in names
-        },
+        accounts=_at_the_end(runs, "accounts/"),
+        values=_at_the_end(runs, "values/"),
     )
+
+
+def _at_the_end(runs: Sequence[Run], prefix: str) -> dict[str, float]:
+    """The last metrics whose names begin with the prefix, averaged over the runs that have them."""
+    ends = [run.lines[-1] for run in runs]
+    names = sorted({name for end in ends for name in end if name.startswith(prefix)})
+    return {name: float(np.mean([end[name] for end in ends if name in end])) for name in names}
 
 
 def _compare(pairs: Sequence[tuple[Run, Run]], method: str, baseline: str) -> Comparison:

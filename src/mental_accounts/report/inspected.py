@@ -8,6 +8,7 @@ from pathlib import Path
 from mental_accounts.files import slug, write_atomically
 from mental_accounts.inspect.inspect_page import film_recording, to_page
 from mental_accounts.inspect.recording import record
+from mental_accounts.learning.critic_files import read_critics
 from mental_accounts.learning.evaluation import read_subject
 from mental_accounts.report.runs import Evidence
 
@@ -63,6 +64,7 @@ def _mark(run: Path) -> str:
 
 
 def _inspect(run: Path, seed: int, page: Path) -> None:
-    recording = record(read_subject(run, None, None), episodes=1, seed=seed)
+    subject = read_subject(run, None, None)
+    recording = record(subject, episodes=1, seed=seed, critics=read_critics(run, subject.policy))
     films = film_recording(recording, seed, PICTURES)
     write_atomically(page, f"{to_page(recording, films)}\n{_mark(run)}\n".encode())

@@ -13,6 +13,7 @@ from mental_accounts.data.tasks import TASKS
 from mental_accounts.errors import UsageError
 from mental_accounts.files import write_atomically
 from mental_accounts.report.analysis import Analysis, Comparison, Scores, TaskAnalysis, analyse
+from mental_accounts.report.end_tables import account_table, value_table
 from mental_accounts.report.figures import as_svg, paper_figure, save, seed_figure
 from mental_accounts.report.page import Block, Code, Heading, Link, Picture, Table, Text, to_html, to_markdown
 from mental_accounts.report.paper import paper_table_for
@@ -115,9 +116,7 @@ def _task_blocks(evidence: Evidence, part: TaskAnalysis, folder: Path) -> list[B
         blocks.append(_difference_table(part.comparisons, name))
     for comparison in part.comparisons:
         blocks.append(_paper_table(part.task, comparison, name))
-    accounts = [score for score in part.scores if score.accounts]
-    if accounts:
-        blocks.append(_account_table(accounts, name))
+    blocks += account_table(part.scores, name) + value_table(part.scores, name)
     blocks.append(
         Table(
             ["method", "seconds per run", "updates/s"],
@@ -212,20 +211,6 @@ def _paper_table(task: str, comparison: Comparison, name: str) -> Table:
     )
 
 
-def _account_table(scores: Sequence[Scores], name: str) -> Table:
-    drift, held = ("drift_mean", "drift_max", "drift_bound", "bias_max"), ("attraction_min", "attraction_max")
-    known = (*drift, "codes_used", *held, "beta")
-    columns = [key for key in known if any(f"accounts/{key}" in score.accounts for score in scores)]
-    rows = [[score.method, *(_number(score.accounts.get(f"accounts/{key}")) for key in columns)] for score in scores]
-    return Table(
-        ["method", *(key.replace("_", " ") for key in columns)],
-        rows,
-        "Accounts at the end, averaged over seeds"
-        + (": how far the bias moves attention (total variation), and its bound." if "drift_mean" in columns else "."),
-        name=f"accounts-{name}",
-    )
-
-
 def _making(evidence: Evidence) -> list[Block]:
     made: Mapping[str, Any] = evidence.made_by
     blocks: list[Block] = [Heading("How this was made")]
@@ -263,10 +248,6 @@ def _source(run: Run) -> str:
         return "none: starts with random episodes"
     prefix = run.task.partition("/")[0] if "/" in run.task else ""
     return SOURCES[prefix if prefix in SOURCES else TASKS[run.task].source if run.task in TASKS else "imported"]
-
-
-def _number(value: float | None) -> str:
-    return "–" if value is None else f"{value:.3g}"
 
 
 def _estimate(value: Interval, *, signed: bool = False, digits: int | None = None) -> str:

@@ -250,7 +250,7 @@ def _check_line(line: Mapping[str, Any], where: str) -> None:
     """Refuse values in a report that are not numbers."""
     check_fields(line, LINE, where)
     read = {name: "a finite number" for name in (*SEVEN, "time/training") if name in line}
-    check_fields(line, read | {name: "a number" for name in line if name.startswith("accounts/")}, where)
+    check_fields(line, read | {name: "a number" for name in line if name.startswith(("accounts/", "values/"))}, where)
 
 
 def _differences(
