@@ -18,7 +18,7 @@ from mental_accounts.policy import DecisionTransformer
 from mental_accounts.value_options import ValueConfig
 from tests.policy.helpers import BOX, DISCRETE, make_policy, tiny
 
-from .runs import start
+from .cut_runs import start
 
 
 def saved(folder: Path, action: ActionSpec = BOX, *, layer_norm: bool = False) -> tuple[DecisionTransformer, Any]:

@@ -39,7 +39,7 @@ from mental_accounts.presets import PRESETS, PresetName
 from tests.fresh_process import FreshProcess
 
 from .conftest import aim_data
-from .runs import numbers, run_cut_and_whole, same_run, start, weights
+from .cut_runs import numbers, run_cut_and_whole, same_run, start, weights
 from .tiny_env import ENV_ID
 
 

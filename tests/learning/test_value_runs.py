@@ -17,7 +17,7 @@ from mental_accounts.learning.run_view import summary_line
 from mental_accounts.value_options import ValueConfig
 
 from .conftest import aim_data
-from .runs import numbers, run_cut_and_whole, start, weights
+from .cut_runs import numbers, run_cut_and_whole, start, weights
 from .tiny_env import ENV_ID
 
 METRICS = Path(__file__).parents[2] / "docs" / "metrics.md"

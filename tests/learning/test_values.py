@@ -144,7 +144,7 @@ def test_a_step_that_was_cut_off_teaches_nothing_and_a_terminal_one_does() -> No
     def loss() -> float:
         pairs = sampler.transitions_at(torch.arange(sum(LENGTHS)))
         inputs, targets, _ = values._compute_targets(pairs)
-        units = values._unit_actions(pairs.now)
+        units = updater.policy.unit_actions(pairs.now)
         return values._compute_loss(inputs, units, targets, pairs.known)[0].item()
 
     before = loss()

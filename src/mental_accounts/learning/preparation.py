@@ -111,6 +111,12 @@ class Preparation:
                 f"rewards have a root mean square of {size:.3g}, which critics hardly learn as they are: "
                 "--values.reward-scale None divides them by it"
             )
+        raw = self.policy.reads_ledger and self.policy.accounts.reward_transform != "standardised"
+        if raw and self.policy.accounts.reward_clip is None and not SMALLEST_REWARDS <= size <= LARGEST_REWARDS:
+            lines.append(
+                f"critics read balances of rewards with a root mean square of {size:.3g} as they are: "
+                "--model.accounts.reward-transform standardised gives them a size that is learned"
+            )
         pulls = config.online_iterations > 0 and config.values.alpha > 0
         if not pulls and config.values.pretrain_alpha == 0 and config.values.imitate != "never":
             lines.append(

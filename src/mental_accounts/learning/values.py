@@ -43,7 +43,14 @@ from mental_accounts.policy import (
     resolve_precision,
 )
 
-SUMMED = ("loss", "error", "value", "target", "policy_value")
+SUMMED = ("loss", "td_error", "data_mean", "target_mean", "policy_mean")
+"""What is summed over updates, in this order."""
+EXPLODED = 10.0
+"""How many times the largest possible value a mean may be before a run is stopped."""
+ADVICE = (
+    "lower --values.critic-lr or --values.alpha, let the data choose --values.reward-scale (None), and where a ledger is "
+    "read, --model.accounts.reward-transform standardised"
+)
 
 
 class ValueLearner:
@@ -98,7 +105,7 @@ class ValueLearner:
         """The critics' steps of one update, each on its own part of the windows."""
         with torch.no_grad(), nullcontext() if self._half is None else self._half.in_place():
             inputs, targets, ahead = self._targets(transitions)
-        actions, known = self._unit_actions(transitions.now), transitions.known
+        actions, known = self.policy.unit_actions(transitions.now), transitions.known
         steps, B = min(self.options.critic_updates, len(targets)), len(targets)
         for i in range(steps):
             part = slice(i * B // steps, (i + 1) * B // steps)
@@ -199,14 +206,8 @@ class ValueLearner:
 
     def of_data(self, window: Window) -> Tensor:
         """Q₁ of the actions in windows: (B, K)."""
-        features, actions = self.policy.step_features(window), self._unit_actions(window)
+        features, actions = self.policy.step_features(window), self.policy.unit_actions(window)
         return action_values(self.policy, self.critics, features, actions)[0]
-
-    def _unit_actions(self, window: Window) -> Tensor:
-        units = self.policy.action_scale.to_unit(window.actions)
-        if self.is_discrete and window.mask is not None:
-            return units.masked_fill(~window.mask, 0)  # a padded step may hold any number
-        return units
 
     # Between updates.
 
@@ -225,16 +226,9 @@ class ValueLearner:
 
     def drain(self, updates: int) -> dict[str, float]:
         """The means over the updates since the last call, as metrics, in the environment's units of reward."""
-        loss, error, value, target, policy_value = (self.sums / updates).tolist()
+        means = dict(zip(SUMMED, (self.sums / updates).tolist(), strict=True))
         self.sums.zero_()
-        scale = self.reward_scale
-        return {
-            "values/loss": loss,
-            "values/td_error": error * scale,
-            "values/data_mean": value * scale,
-            "values/target_mean": target * scale,
-            "values/policy_mean": policy_value * scale,
-        }
+        return {f"values/{name}": mean if name == "loss" else mean * self.reward_scale for name, mean in means.items()}
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors to save, by name."""
@@ -258,11 +252,6 @@ class ValueLearner:
         found: dict[str, nn.Module] = {"critics": self.critics, "average_critics": self.average_critics}
         found["average_policy"] = self.average_policy
         return found if self.state_value is None else found | {"state_value": self.state_value}
-
-
-EXPLODED = 10.0
-"""How many times the largest possible value a mean may be before a run is stopped."""
-ADVICE = "lower --values.critic-lr or --values.alpha, or let the data choose --values.reward-scale (None)"
 
 
 def _value_network(state_dim: int) -> nn.Sequential:

@@ -96,7 +96,7 @@ class DecisionTransformer(nn.Module):
             tokens = self.embedding(
                 window.returns_to_go.to(dtype) * self.config.return_scale,
                 standardised,
-                self._unit_actions(window),
+                self.unit_actions(window),
                 window.timesteps,
                 window.mask,
                 self._embedded_balances(window),
@@ -126,6 +126,17 @@ class DecisionTransformer(nn.Module):
             assert window.previous_rewards is not None
             found.append(self._standardised_rewards(window.previous_rewards, window.timesteps).unsqueeze(-1))
         return torch.cat(found, dim=-1)
+
+    def unit_actions(self, window: Window) -> Tensor:
+        """Actions as the policy reads them: (B, K, dim) in [-1, 1], or (B, K) numbers from 0."""
+        units = self.action_scale.to_unit(window.actions)
+        if not self.config.action.is_discrete:
+            return units.to(self.state_mean.dtype)
+        if window.mask is not None:
+            units = units.masked_fill(~window.mask, 0)  # a padded step may hold any number
+        if looking_is_free(units):
+            check_codes(units, self.config.action.size)
+        return units
 
     def context(self, num_envs: int, target_return: float | Sequence[float] | np.ndarray) -> Context:
         """The state of `act` for `num_envs` parallel environments, with this target return."""
@@ -215,17 +226,6 @@ class DecisionTransformer(nn.Module):
             )
         policy.load_state_dict(tensors)
         return policy.to(device)
-
-    def _unit_actions(self, window: Window) -> Tensor:
-        """Actions as the policy reads them: (B, K, dim) in [-1, 1], or (B, K) numbers from 0."""
-        units = self.action_scale.to_unit(window.actions)
-        if not self.config.action.is_discrete:
-            return units.to(self.state_mean.dtype)
-        if window.mask is not None:
-            units = units.masked_fill(~window.mask, 0)  # a padded step may hold any number
-        if looking_is_free(units):
-            check_codes(units, self.config.action.size)
-        return units
 
     def _embedded_balances(self, window: Window) -> Tensor | None:
         """What the ledger tells before each step, (B, K, ledger_size) -> (B, K, hidden)."""
