@@ -48,8 +48,8 @@ SUMMED = ("loss", "td_error", "data_mean", "target_mean", "policy_mean")
 EXPLODED = 10.0
 """How many times the largest possible value a mean may be before a run is stopped."""
 ADVICE = (
-    "lower --values.critic-lr or --values.alpha, let the data choose --values.reward-scale (None), and where a ledger is "
-    "read, --model.accounts.reward-transform standardised"
+    "lower --values.critic-lr or --values.alpha, let the data choose --values.reward-scale (None), and where a ledger "
+    "is read, --model.accounts.reward-transform standardised"
 )
 
 
