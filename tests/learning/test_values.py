@@ -102,7 +102,7 @@ def test_targets_are_those_of_the_textbook(method: str, action: Any) -> None:
             both = values.average_critics(features)
             ahead = (following.log_probs.exp() * torch.minimum(both[0], both[1])).sum(-1)
         else:
-            both = values.average_critics(torch.cat([features, following.sample()], dim=-1))[..., 0]
+            both = values.average_critics(values._inputs(features, following.sample()))[..., 0]
             ahead = torch.minimum(both[0], both[1])
     checked = 0
     for b in range(16):
@@ -125,7 +125,16 @@ def test_critics_read_what_the_policy_reads() -> None:
     torch.testing.assert_close(features[..., 3 : 3 + told], window.balances)
     plain = make_policy(tiny({}, method="ewa-vq-odt"))  # a bias alone is not read: its critics see the state
     assert plain.num_features == 3
-    assert values_of(updater).critics.weights[0].shape[1] == 3 + told + 1 + BOX.size
+    values = values_of(updater)
+    assert values.critics.weights[0].shape[1] == 3 + told + 1 + BOX.size + 1
+    actions = torch.rand(*window.mask.shape, BOX.size) * 2 - 1
+    inputs = values._inputs(features, actions)
+    books = policy.accounts.books
+    apart = (actions.unsqueeze(-2) - books.codebook.centers).norm(dim=-1)
+    near = torch.exp(-apart.square() / (2 * books.soft_width**2))
+    wanted = (near * window.balances).sum(-1) / near.sum(-1)
+    torch.testing.assert_close(inputs[..., -1], wanted, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(inputs[..., : 3 + told + 1], features)
 
 
 def test_a_step_that_was_cut_off_teaches_nothing_and_a_terminal_one_does() -> None:
@@ -156,7 +165,7 @@ def test_the_policy_climbs_its_value() -> None:
     loss, value = values.policy_loss(predicted, window)
     loss.backward()
     action = torch.zeros_like(mean).requires_grad_()
-    q = values.critics.first(torch.cat([updater.policy.step_features(window), action], dim=-1))[..., 0]
+    q = values.critics.first(values._inputs(updater.policy.step_features(window), action))[..., 0]
     wanted = -0.7 * (q * window.mask).sum() / window.mask.sum()
     wanted.backward()
     torch.testing.assert_close(mean.grad, action.grad, atol=1e-6, rtol=1e-4)

@@ -1,6 +1,7 @@
 """Two critics: what an action is worth in a state, by two networks that are learned side by side.
 
-For discrete actions a critic gives the value of every action; for box actions, of one.
+For discrete actions a critic gives the value of every action; for box actions, of one. With a ledger, it also reads
+what the ledger tells of that action's surroundings.
 """
 
 import math
@@ -9,6 +10,8 @@ from itertools import pairwise
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from mental_accounts.accounts import Books
 
 CRITICS = 2
 
@@ -47,3 +50,22 @@ class Critics(nn.Module):
             if place < len(weights) - 1:
                 x = F.relu(F.layer_norm(x, x.shape[-1:]) if self.layer_norm else x)
         return x
+
+
+def tells_near_actions(books: Books) -> bool:
+    """Whether `told_near` is defined: codes have centres, and are of actions alone."""
+    return books.codebook.centers is not None and books.state_codes is None
+
+
+def told_near(books: Books, told: Tensor, actions: Tensor) -> Tensor:
+    """What a ledger tells of the surroundings of box actions: (..., ledger_size), (..., dim) -> (..., channels).
+
+    Of each channel, the mean over all codes, weighted by a Gaussian of the distance from the action to a code's centre.
+    Unlike routing it is differentiable: its gradient leads to where balances are higher.
+    """
+    centers = books.codebook.centers
+    assert centers is not None
+    apart = (actions.unsqueeze(-2) - centers.to(actions.dtype)).square().sum(dim=-1)  # (..., num_codes)
+    near = torch.softmax(-apart / (2 * books.soft_width**2), dim=-1)
+    by_channel: Tensor = told.unflatten(-1, (len(books.channels), books.num_codes))
+    return (by_channel * near.unsqueeze(-2)).sum(dim=-1)

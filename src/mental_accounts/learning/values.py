@@ -6,8 +6,9 @@ As TD3 does it (Fujimoto et al., 2018), for a policy over windows as in TD3+ODT 
     L_Q = Σ_i (Q_i(x, a) - y)²,                         over all steps of the windows whose successor is known
     L_π = supervised loss - α Q₁(x, â),                 â a reparameterised action; discrete: Σ_a π(a) Q₁(x, a)
 
-x is what the policy reads of a step: the state, and its ledger and previous reward where it reads them. A step that was
-cut off by a time limit is not a terminal one; what followed it is not known, so it is left out.
+x is what the policy reads of a step: the state, and its ledger and previous reward where it reads them. With a ledger,
+critics of box actions also read what it tells of the surroundings of the action, so that balances lead to actions. A
+step that was cut off by a time limit is not a terminal one; what followed it is not known, so it is left out.
 
 Accounts that are paid by TD errors need the value of a state alone, V(s'): a small network that follows min Q̄(x', a').
 """
@@ -27,7 +28,7 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.data.windows import Transitions
 from mental_accounts.errors import DivergenceError
 from mental_accounts.learning.checkpoint import load_optimizer_tensors, optimizer_tensors, part_of
-from mental_accounts.learning.critics import CRITICS, Critics
+from mental_accounts.learning.critics import CRITICS, Critics, tells_near_actions, told_near
 from mental_accounts.learning.events import Phase
 from mental_accounts.learning.half_weights import HalfWeights
 from mental_accounts.learning.objective import Losses, mean_over
@@ -53,7 +54,10 @@ class ValueLearner:
         options, device, action = config.values, policy.device, policy.config.action
         self.policy, self.options, self.is_discrete = policy, options, action.is_discrete
         self.reward_scale = reward_scale if options.reward_scale is None else options.reward_scale
+        books = policy.accounts.books if policy.accounts is not None and policy.config.reads_ledger else None
+        self._books = books if books is not None and tells_near_actions(books) and not action.is_discrete else None
         inputs = policy.num_features + (0 if action.is_discrete else action.size)
+        inputs += 0 if self._books is None else len(self._books.channels)
         outputs = action.size if action.is_discrete else 1
         self.critics = Critics(inputs, outputs, options.critic_hidden, layer_norm=options.layer_norm).to(device)
         self.state_value = _value_network(policy.config.state_dim).to(device) if config.pays_td_errors else None
@@ -122,7 +126,7 @@ class ValueLearner:
         if isinstance(predicted, Categorical):
             values = (predicted.log_probs.exp() * self.critics.first(features).detach()).sum(dim=-1)
         else:
-            values = self.critics.first(torch.cat([features, predicted.sample()], dim=-1)).squeeze(-1)
+            values = self.critics.first(self._inputs(features, predicted.sample())).squeeze(-1)
         mean = mean_over(values, window.mask)
         weight = self.alpha
         if self.options.normalised:
@@ -162,7 +166,7 @@ class ValueLearner:
         else:
             action = self.policy.config.action
             smoothed = disturbed(following.sample(), options.target_noise, action, clip=options.target_noise_clip)
-            value = self.average_critics(torch.cat([features, smoothed], dim=-1)).amin(dim=0).squeeze(-1)
+            value = self.average_critics(self._inputs(features, smoothed)).amin(dim=0).squeeze(-1)
         value = torch.where(transitions.known & ~transitions.terminal, value, 0.0)
         targets = now.rewards / self.reward_scale + options.discount * value
         return self.policy.step_features(now), targets, value
@@ -207,8 +211,16 @@ class ValueLearner:
         if self.is_discrete:
             found = self.critics(features).gather(-1, actions.expand(CRITICS, *actions.shape).unsqueeze(-1))
         else:
-            found = self.critics(torch.cat([features, actions], dim=-1))
+            found = self.critics(self._inputs(features, actions))
         return found.squeeze(-1)
+
+    def _inputs(self, features: Tensor, actions: Tensor) -> Tensor:
+        """What critics read of box actions, (B, K, dim): with a ledger, also what it tells of their surroundings."""
+        found = [features, actions]
+        if self._books is not None:
+            begin = self.policy.config.state_dim  # where `step_features` has what the ledger tells
+            found.append(told_near(self._books, features[..., begin : begin + self._books.ledger_size], actions))
+        return torch.cat(found, dim=-1)
 
     def of_data(self, window: Window) -> Tensor:
         """Q₁ of the actions in windows: (B, K)."""
