@@ -46,7 +46,7 @@ def epsilon_greedy(seeds: list[int], epsilon: float, rate: float) -> NDArray[np.
     """
     returns = []
     for seed in seeds:
-        env, rng = SixArms(), np.random.default_rng(seed)
+        env, rng = SixArms(), np.random.default_rng([seed, 1])  # not the stream that the environment draws from
         env.reset(seed=seed)
         means, total, over = np.zeros(ARMS), 0.0, False
         while not over:

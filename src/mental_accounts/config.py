@@ -16,6 +16,8 @@ Method = Literal["bc", "dt", "odt", "ewa-vq-odt", "ledger-odt"]
 Likelihood = Literal["clipped", "squashed"]
 OptimizerName = Literal["lamb", "adamw"]
 Precision = Literal["auto", "float32", "bf16"]
+MOST_STEPS = 10_000_000
+"""Steps of exploration in one iteration, at most."""
 WITH_ACCOUNTS: tuple[Method, ...] = ("ewa-vq-odt", "ledger-odt")
 """The methods that keep mental accounts."""
 
@@ -286,6 +288,8 @@ class TrainConfig:
             )
         for name, least in _LEAST.items():
             check_count(name, getattr(self, name), least)
+        if self.steps_per_iteration > MOST_STEPS:
+            raise ValueError(f"steps_per_iteration must be at most {MOST_STEPS}, got {shown(self.steps_per_iteration)}")
         for name in ("lr", "grad_clip", "initial_lambda", "lambda_lr"):
             check_positive(name, getattr(self, name))
         check_number("weight_decay", self.weight_decay, 0.0, 1e6, closed=True)

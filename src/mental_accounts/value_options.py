@@ -20,7 +20,7 @@ class ValueConfig:
     alpha: float = 0.1
     """α: the weight of the first critic's value in the policy's loss, online."""
     pretrain_alpha: float = 0.0
-    """α while pretraining. The critics learn then, too."""
+    """α while pretraining; where the policy does not imitate then, it is `alpha`. The critics learn in any case."""
     normalised: bool = False
     """Whether α is divided by the mean absolute value of the batch, as in TD3+BC; then it does not depend on the size
     of rewards."""
@@ -57,6 +57,8 @@ class ValueConfig:
         for name in ("tau", "exploration_noise"):
             check_number(name, getattr(self, name), 0.0, 1.0, closed=True)
         check_number("discount", self.discount, 0.0, 0.99999, closed=True)
+        if self.imitate != "always" and self.alpha == 0:
+            raise ValueError(f"imitate {self.imitate!r} with alpha 0 leaves nothing to learn from online; raise alpha")
         for name in ("critic_hidden", "critic_updates"):
             object.__setattr__(self, name, check_count(name, getattr(self, name), 1))
         check_positive("critic_lr", self.critic_lr)

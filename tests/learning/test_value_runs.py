@@ -71,14 +71,11 @@ def test_td_errors_pay_the_accounts_and_are_renewed(aim: TrainConfig, tmp_path: 
     policy = trainer.run()
     books, store = policy.accounts.books, trainer.replay.store
     assert not torch.equal(seen[0], seen[1])  # V was 0 at first: rewards
-    states, ahead = store.observations, store.observations.roll(-1, 0)
+    states, last = store.observations, store.storage.rows("remaining") == 1
+    ahead = torch.where(last.unsqueeze(-1), states, states.roll(-1, 0))  # what follows the last one is not known
     errors = store.rewards + books.baseline.gamma * books.baseline(ahead) - books.baseline(states)
-    last = store.storage.rows("remaining") == 1
-    errors = torch.where(last, store.rewards - books.baseline(states), errors)
     torch.testing.assert_close(store.storage.rows("payoffs"), books.transform(errors))
     assert books.baseline(states).std() > 0
-    copied = trainer.updater.values.average_policy.accounts.books
-    assert torch.equal(copied.transform.std, books.transform.std)
     with pytest.raises(ValueError, match=r"accounts\.credit 'td' is computed by critics, and there are none"):
         replace(trainer.config, improve="none")
 

@@ -249,7 +249,7 @@ def test_what_is_imitated_when(imitate: str) -> None:
         imitates = imitate == "always" or (imitate == "offline" and phase == "pretrain")
         wanted = losses.loss if imitates else losses.constraint
         torch.testing.assert_close(values.supervised(losses), wanted)
-        alpha = 0.3 if phase == "online" else 0.0 if imitates else 1.0  # something must be learned
+        alpha = 0.0 if phase == "pretrain" and imitates else 0.3  # something must be learned
         assert float(values.alpha) == pytest.approx(alpha)
 
 
@@ -286,10 +286,16 @@ def test_values_that_explode_or_are_no_numbers_stop_a_run() -> None:
     values.latest_value.fill_(5.0)
     updater.check()
     values.latest_value.zero_()
-    with torch.no_grad():
-        values.critics.weights[1][0, 0, 0] = torch.nan
-    with pytest.raises(DivergenceError, match="no longer finite"):
-        updater.check()
+    for module in values._modules().values():
+        parameter = next(module.parameters())
+        kept = parameter.detach().clone()
+        with torch.no_grad():
+            parameter.flatten()[0] = torch.nan
+        with pytest.raises(DivergenceError, match="no longer finite"):
+            updater.check()
+        with torch.no_grad():
+            parameter.copy_(kept)
+    updater.check()
 
 
 def test_tensors_restore_everything() -> None:
@@ -324,6 +330,7 @@ def test_the_size_of_rewards() -> None:
         ({"alpha": -1.0}, "alpha"),
         ({"alpha": math.nan}, "alpha"),
         ({"imitate": "sometimes"}, "imitate"),
+        ({"imitate": "never", "alpha": 0.0}, "nothing to learn from"),
         ({"critic_updates": 0}, "critic_updates"),
         ({"critic_hidden": 0}, "critic_hidden"),
         ({"critic_lr": 0.0}, "critic_lr"),

@@ -137,7 +137,7 @@ class Books(FullPrecisionModule):
     def payoffs(self, rewards: Tensor, states: Tensor | None = None, following: Tensor | None = None) -> Tensor:
         """The payoffs to enter: (...), (..., state_dim) -> (...).
 
-        following (..., state_dim): the states after the steps, where the books look ahead; None: the steps were last.
+        following (..., state_dim): the states after the steps, where the books look ahead; None: nobody knows.
         """
         payoffs: Tensor = self.transform(self.amounts(rewards, states, following))
         return payoffs
@@ -147,15 +147,15 @@ class Books(FullPrecisionModule):
         if self.baseline is None:
             return rewards
         assert states is not None
-        return self.baseline.excess(rewards, states, following)
+        return self.baseline.excess(rewards, states, states if following is None else following)
 
     def amounts_of_runs(self, rewards: Tensor, states: Tensor | None, last: Tensor) -> Tensor:
         """As `amounts`, of whole trajectories one after the other: (N,), (N, state_dim); last (N,): at their ends."""
         if not self.looks_ahead:
             return self.amounts(rewards, states)
         assert states is not None
-        ahead = self.amounts(rewards, states, states.roll(-1, dims=0))
-        return torch.where(last, self.amounts(rewards, states), ahead)
+        following = torch.where(last.unsqueeze(-1), states, states.roll(-1, dims=0))  # no later step reads the last one
+        return self.amounts(rewards, states, following)
 
     def foregone_payoffs(self, foregone: Tensor) -> Tensor:
         """The payoffs of all actions, of rewards in the environment's units: (..., num_codes)."""

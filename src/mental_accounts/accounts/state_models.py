@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mental_accounts.accounts.nearest import fit_centers, nearest_center
-from mental_accounts.accounts.precision import FullPrecisionModule, full_precision
+from mental_accounts.accounts.precision import FullPrecisionModule, full_precision, without_autocast
 from mental_accounts.checks import check_count, check_finite, check_positive, looking_is_free
 from mental_accounts.standardising import spread
 
@@ -80,12 +80,13 @@ class StateBaseline(FullPrecisionModule):
         moment = features.T @ rewards.detach().double().to(values.device) / len(values)
         self.coefficients.copy_(torch.linalg.solve(gram, moment))
 
+    @without_autocast
     def forward(self, states: Tensor) -> Tensor:
         """(..., state_dim) -> (...)."""
         return self._features(full_precision(states)) @ self.coefficients.to(full_precision(states).dtype)
 
-    def excess(self, rewards: Tensor, states: Tensor, following: Tensor | None = None) -> Tensor:
-        """How far rewards (...) are above what states (..., state_dim) let expect."""
+    def excess(self, rewards: Tensor, states: Tensor, following: Tensor) -> Tensor:
+        """How far rewards (...) are above what states (..., state_dim) let expect; what follows does not matter."""
         expected: Tensor = self(states)
         return full_precision(rewards) - expected
 
@@ -138,15 +139,16 @@ class StateValue(FullPrecisionModule):
         """What the MLP reads: (..., state_dim) -> (..., state_dim)."""
         return ((full_precision(states).float() - self.mean) / self.std).clamp(-FARTHEST, FARTHEST)
 
+    @without_autocast
     def forward(self, states: Tensor) -> Tensor:
-        """(..., state_dim) -> (...), in units of reward."""
+        """(..., state_dim) -> (...), in units of reward; in full precision, since TD errors are small differences."""
         x = self.standardised(states)
         for place in range(self._layers):
             x = F.linear(x, self.get_buffer(f"weight_{place}"), self.get_buffer(f"bias_{place}"))
             x = F.relu(x) if place < self._layers - 1 else x
         return x.squeeze(-1) * self.scale
 
-    def excess(self, rewards: Tensor, states: Tensor, following: Tensor | None = None) -> Tensor:
-        """The TD errors of steps: rewards (...), states and those after them (..., state_dim); None: they were last."""
-        error: Tensor = full_precision(rewards) - self(states)
-        return error if following is None else error + self.gamma * self(following)
+    def excess(self, rewards: Tensor, states: Tensor, following: Tensor) -> Tensor:
+        """The TD errors of steps: rewards (...), states and those after them (..., state_dim)."""
+        errors: Tensor = full_precision(rewards) + self.gamma * self(following) - self(states)
+        return errors

@@ -92,8 +92,11 @@ def needed(config: TrainConfig, policy: PolicyConfig, device: torch.device) -> N
     players = config.eval_episodes + (config.episodes_per_iteration if config.online_iterations else 0)
     if config.task is None:
         players = max(players, config.random_episodes)
+    critics = 0
+    if config.improve != "none":  # two square layers at least, and the averages of policy and critics
+        critics = 2 * (PARAMETER_BYTES + 4) * config.values.critic_hidden**2 + 4 * count_parameters(policy)
     return Need(
-        PARAMETER_BYTES * count_parameters(policy) + LAYER_BYTES * policy.layers + account_bytes(policy),
+        critics + PARAMETER_BYTES * count_parameters(policy) + LAYER_BYTES * policy.layers + account_bytes(policy),
         _batch_bytes(config.batch_size, policy, device),
         players * _episode_bytes(policy) + WORKER_BYTES * (config.env_workers or 0),
     )
@@ -147,6 +150,9 @@ def _what_to_lower(config: TrainConfig, policy: PolicyConfig, device: torch.devi
         "episodes_per_iteration": with_config(replace(config, episodes_per_iteration=1)),
         "random_episodes": with_config(replace(config, random_episodes=min(config.random_episodes, 20))),
         "env_workers": with_config(replace(config, env_workers=0)),
+        "values.critic_hidden": with_config(
+            replace(config, values=replace(config.values, critic_hidden=min(config.values.critic_hidden, 256)))
+        ),
         "model.hidden": with_policy(replace(policy, hidden=min(policy.hidden, 128), heads=1)),
         "model.inner": with_policy(replace(policy, inner=min(policy.inner or 512, 512))),
         "model.layers": with_policy(replace(policy, layers=min(policy.layers, 4))),

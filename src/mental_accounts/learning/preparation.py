@@ -22,9 +22,13 @@ from mental_accounts.learning.make_env import EnvironmentSource, longest_episode
 from mental_accounts.learning.parallel_envs import Environments
 from mental_accounts.learning.rollout import play_randomly
 from mental_accounts.learning.seeds import derive
+from mental_accounts.learning.values import reward_size
 from mental_accounts.machine import choose_device
 from mental_accounts.spaces import action_spec_of, state_dim_of
 from mental_accounts.value_options import ValueConfig
+
+SMALLEST_REWARDS, LARGEST_REWARDS = 1e-2, 1e2
+"""Root mean squares of rewards between which critics learn without being told their scale."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,7 @@ class Preparation:
                 "--model.accounts.ledger-input none changes nothing: ledger-odt always reads its ledger; --method "
                 "ewa-vq-odt has the paper's bias instead, and --method odt no accounts"
             )
+        lines += self._doubts_about_critics(config)
         if config.improve == "none" and config.values != ValueConfig():
             lines.append("--values.… changes nothing without critics: give --improve td3")
         is_biased = accounts.beta != 0 or accounts.beta_learned
@@ -92,6 +97,24 @@ class Preparation:
             lines.append(
                 "β is 0 and the ledger is not read, so the accounts change nothing: give "
                 "--model.accounts.beta 0.05, or --method ledger-odt"
+            )
+        return lines
+
+    def _doubts_about_critics(self, config: TrainConfig) -> list[str]:
+        """Rewards of a size that critics cannot learn, and critics that never pull."""
+        if config.improve == "none":
+            return []
+        lines, size = [], reward_size(self.data.rewards)
+        scale = size if config.values.reward_scale is None else config.values.reward_scale
+        if not SMALLEST_REWARDS <= size / scale <= LARGEST_REWARDS:
+            lines.append(
+                f"rewards have a root mean square of {size:.3g}, which critics hardly learn as they are: "
+                "--values.reward-scale None divides them by it"
+            )
+        pulls = config.online_iterations > 0 and config.values.alpha > 0
+        if not pulls and config.values.pretrain_alpha == 0 and config.values.imitate != "never":
+            lines.append(
+                "the critics' weight α is 0 throughout, so they learn but change nothing: --values.pretrain-alpha"
             )
         return lines
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from mental_accounts.config import TrainConfig
+from mental_accounts.data.annotation import Annotation
 from mental_accounts.data.asked import asked_returns
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import WindowSampler
@@ -212,9 +213,8 @@ class Trainer:
         if values is None or accounts is None or not self.config.pays_td_errors:
             return
         values.hand_over_state_value()
-        last = store.storage.rows("remaining") == 1
-        accounts.books.fit_transform(accounts.books.amounts_of_runs(store.rewards, store.observations, last))
-        values.copy_books()
+        amounts = Annotation(accounts.books, None).amounts(store.observations, store.rewards, store.lengths)
+        accounts.books.fit_transform(amounts)
         self._annotate(store)
 
     def _players(self, n: int, *, sample: bool) -> tuple[Actor, Environments]:
@@ -318,6 +318,7 @@ class Trainer:
         assert self.explorers is not None
         episodes = self._play(self.explorers, target, derive(self.config.seed, "explore", number))
         while sum(len(episode) for episode in episodes) < self.config.steps_per_iteration:
+            self._emit(self._stage("exploring", self.prepared.longest))
             seed = derive(self.config.seed, "explore", number, len(episodes))
             episodes += self._play(self.explorers, target, seed)
         self.replay.add(episodes)

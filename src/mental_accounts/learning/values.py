@@ -81,9 +81,7 @@ class ValueLearner:
         options, online = self.options, phase == "online"
         imitates = options.imitate == "always" or (options.imitate == "offline" and not online)
         self.imitation.fill_(float(imitates))
-        self.alpha.fill_(options.alpha if online else options.pretrain_alpha)
-        if not imitates and not float(self.alpha):  # nothing else to learn from
-            self.alpha.fill_(1.0)
+        self.alpha.fill_(options.alpha if online or not imitates else options.pretrain_alpha)
         self.largest = max(largest_reward / self.reward_scale, 1.0) / (1.0 - options.discount)  # rewards may come yet
 
     def compile(self) -> None:
@@ -106,14 +104,13 @@ class ValueLearner:
         with torch.no_grad(), nullcontext() if self._half is None else self._half.in_place():
             inputs, targets, ahead = self._targets(transitions)
         actions, known = self._unit_actions(transitions.now), transitions.known
-        reached, follows = transitions.following.observations, known & ~transitions.terminal
         steps, B = min(self.options.critic_updates, len(targets)), len(targets)
         for i in range(steps):
             part = slice(i * B // steps, (i + 1) * B // steps)
             self.optimizer.zero_grad(set_to_none=True)
             loss, noted = self._critic_loss(inputs[part], actions[part], targets[part], known[part])
             if self.state_value is not None:
-                loss = loss + self._state_loss(self.state_value, reached[part], ahead[part], follows[part])
+                loss = loss + self._state_loss(self.state_value, transitions, targets, ahead, part)
             loss.backward()
             self.optimizer.step()
             self.sums[: len(noted)].add_(noted, alpha=1.0 / steps)
@@ -179,10 +176,15 @@ class ValueLearner:
         seen = (errors[0].abs(), values[0], targets)
         return loss, torch.stack([loss, *(mean_over(each, known) for each in seen)]).detach()
 
-    def _state_loss(self, network: nn.Module, states: Tensor, values: Tensor, known: Tensor) -> Tensor:
-        """The squared error of V: states (B, K, state), their values (B, K), where they are known (B, K)."""
+    def _state_loss(
+        self, network: nn.Module, transitions: Transitions, targets: Tensor, ahead: Tensor, part: slice
+    ) -> Tensor:
+        """The squared error of V: `ahead` (B, K) at states that follow others, `targets` (B, K) at first ones."""
+        now, following, known = transitions.now, transitions.following, transitions.known
+        states = torch.cat([following.observations[part], now.observations[part]])
+        where = torch.cat([(known & ~transitions.terminal)[part], (known & (now.timesteps == 0))[part]])
         found = network(self._state_model().standardised(states)).squeeze(-1)
-        return mean_over((found - values).square(), known)
+        return mean_over((found - torch.cat([ahead[part], targets[part]])).square(), where)
 
     def _state_model(self) -> StateValue:
         """V as the accounts hold it."""
@@ -199,11 +201,6 @@ class ValueLearner:
         layers = [layer for layer in self.state_value if isinstance(layer, nn.Linear)]
         weights, biases = [layer.weight for layer in layers], [layer.bias for layer in layers]
         self._state_model().copy_from(weights, biases, self.options.discount, self.reward_scale)
-
-    def copy_books(self) -> None:
-        """Let the averaged policy's accounts be the policy's."""
-        if self.policy.accounts is not None and self.average_policy.accounts is not None:
-            self.average_policy.accounts.books.load_state_dict(self.policy.accounts.books.state_dict())
 
     def values(self, features: Tensor, actions: Tensor) -> Tensor:
         """Q₁ and Q₂ of actions in the policy's units: (B, K, features), (B, K, dim) or (B, K) -> (2, B, K)."""
@@ -236,7 +233,8 @@ class ValueLearner:
 
     def check(self) -> None:
         """Raise if values are not finite, or far beyond what any rewards could add up to."""
-        norms = torch.stack([value.detach().norm() for value in self.critics.parameters()])
+        learned = [value for module in self._modules().values() for value in module.parameters()]
+        norms = torch.stack([value.detach().norm() for value in learned])
         if not bool(torch.isfinite(self.sums).all()) or not bool(torch.isfinite(norms).all()):
             raise DivergenceError(f"the critics' values are no longer finite: training diverged; {ADVICE}")
         latest = float(self.latest_value.abs())

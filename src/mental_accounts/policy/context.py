@@ -113,7 +113,7 @@ class Context:
         self._awaiting = True
 
     def settle(self, observed: Tensor | None) -> None:
-        """Enter steps whose payoffs depend on the state after them, (num_envs, state_dim); None: they were the last."""
+        """Enter steps whose payoffs depend on the state after them, (num_envs, state_dim); None: nobody knows it."""
         if self.books is None or self.ledger is None or not self.books.looks_ahead:
             return
         entry = Entry(self.codes[:, -1], None if self.weights is None else self.weights[:, -1])
