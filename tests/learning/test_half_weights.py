@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from mental_accounts.config import TrainConfig
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.learning.capture import RepeatedUpdate
-from mental_accounts.learning.half_weights import HalfWeights
 from mental_accounts.learning.preparation import prepare
 from mental_accounts.learning.update import Updater
 from mental_accounts.policy import DecisionTransformer, Window
+from mental_accounts.policy.half_weights import HalfWeights
 
 ACCOUNTS = [
     {},

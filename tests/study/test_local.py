@@ -15,6 +15,7 @@ from mental_accounts.study import local
 from mental_accounts.study.local import LocalLauncher, default_workers
 from mental_accounts.study.plan import Arm, Job, Study
 from mental_accounts.study.study_view import StudyView
+from mental_accounts.study.worker import Worker
 from tests.fresh_process import FreshProcess, command
 
 
@@ -63,6 +64,30 @@ def test_parallel_runs_equal_runs_by_themselves(aim: TrainConfig, tmp_path: Path
         lines = [RunFolder(job.path).read_metrics() for job in study.jobs]
         results.append([[{k: v for k, v in line.items() if "time" not in k} for line in run] for run in lines])
     assert results[0] == results[1]
+
+
+def test_a_killed_worker_takes_one_run_with_it(aim: TrainConfig, tmp_path: Path) -> None:
+    study = study_of(aim, tmp_path / "study")
+    study.write(["test"])
+    worker, heard = Worker(1), []
+
+    def hear(values: dict[str, object]) -> None:
+        heard.append(values)
+        assert worker._process is not None
+        worker._process.kill()
+
+    first, second, *_ = study.jobs
+    assert worker.run(first.path, hear) == "its process ended with signal SIGKILL"
+    assert worker.run(second.path, lambda values: None) is None
+    assert worker.run(first.path, lambda values: None) is None  # goes on where it was
+    process = worker._process
+    worker.close()
+    worker.end(60)
+    assert process is not None
+    assert process.returncode == 0
+    assert [first.is_finished, second.is_finished] == [True, True]
+    assert heard
+    assert worker.run(first.path, hear) == "stopped"
 
 
 def on_one_core(*arguments: str) -> None:

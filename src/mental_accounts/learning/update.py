@@ -15,12 +15,12 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.errors import DivergenceError
 from mental_accounts.learning.checkpoint import load_optimizer_tensors, optimizer_tensors, part_of
-from mental_accounts.learning.half_weights import HalfWeights
 from mental_accounts.learning.objective import Losses, Objective
 from mental_accounts.learning.optimizers import Lamb, WarmUp, clip_gradients, make_optimizer
 from mental_accounts.learning.values import ValueLearner
 from mental_accounts.old_configs import rename_weights
 from mental_accounts.policy import DecisionTransformer, Window, autocast, resolve_precision
+from mental_accounts.policy.half_weights import HalfWeights
 
 SUMMED = ("loss", "loss_square", "nll", "entropy", "gradient_norm")
 

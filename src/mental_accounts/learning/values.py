@@ -30,7 +30,6 @@ from mental_accounts.errors import DivergenceError
 from mental_accounts.learning.checkpoint import load_optimizer_tensors, optimizer_tensors, part_of
 from mental_accounts.learning.critics import CRITICS, action_values, critics_of, inputs_of
 from mental_accounts.learning.events import Phase
-from mental_accounts.learning.half_weights import HalfWeights
 from mental_accounts.learning.objective import Losses, mean_over
 from mental_accounts.learning.optimizers import make_optimizer
 from mental_accounts.policy import (
@@ -42,6 +41,7 @@ from mental_accounts.policy import (
     disturbed,
     resolve_precision,
 )
+from mental_accounts.policy.half_weights import HalfWeights
 
 SUMMED = ("loss", "td_error", "data_mean", "target_mean", "policy_mean")
 """What is summed over updates, in this order."""

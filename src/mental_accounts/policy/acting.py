@@ -4,7 +4,8 @@ Launching the kernels of one small forward takes ten times as long as running th
 through pinned memory at fixed addresses; windows and ledgers never leave the device.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
@@ -12,7 +13,8 @@ from torch import Tensor
 
 from mental_accounts.config import Precision
 from mental_accounts.policy.decision_transformer import DecisionTransformer
-from mental_accounts.policy.half_precision import autocast
+from mental_accounts.policy.half_precision import autocast, resolve_precision
+from mental_accounts.policy.half_weights import HalfWeights
 
 WARM_UPS = 2
 
@@ -21,7 +23,8 @@ class Actor:
     """A policy in n environments, rollout after rollout: `begin`, then per step `act` and `record`.
 
     `sample` draws actions; by default the mean action is taken. `noise` is added to either. The policy's weights may
-    change in place between rollouts. If capture is impossible, `say` is called and the actor works without it.
+    change in place between rollouts, not within one. If capture is impossible, `say` is called and the actor does
+    without.
     """
 
     def __init__(
@@ -36,6 +39,8 @@ class Actor:
     ) -> None:
         self.policy, self.num_envs, self.precision = policy, num_envs, precision
         self.sample, self.noise = sample, noise
+        is_half = resolve_precision(policy.device, precision) == "bf16"
+        self._half = HalfWeights(policy.transformer) if is_half and policy.transformer is not None else None
         self.generator = torch.Generator(policy.device)
         self.context = policy.context(num_envs, 0.0)
         self._captured: _CapturedStep | None = None
@@ -47,6 +52,8 @@ class Actor:
 
     def begin(self, target_return: float, seed: int) -> None:
         """Start new episodes in all environments; everything random follows from `seed`."""
+        if self._half is not None:
+            self._half.refresh()
         self.context.restart(target_return)
         self.generator.manual_seed(seed)
 
@@ -72,9 +79,16 @@ class Actor:
         else:
             self.context.record(rewards, ended, actions, foregone)
 
+    @contextmanager
+    def in_precision(self) -> Iterator[None]:
+        """The precision of acting; in bf16 with weights that were rounded when the rollout began."""
+        held = nullcontext() if self._half is None else self._half.held()
+        with held, autocast(self.policy.device, self.precision):
+            yield
+
     def act_eagerly(self, observations: Tensor | np.ndarray) -> np.ndarray:
         """As `act`, kernel by kernel."""
-        with autocast(self.policy.device, self.precision):
+        with self.in_precision():
             return self.policy.act(
                 observations, self.context, sample=self.sample, noise=self.noise, generator=self.generator
             )
@@ -127,7 +141,7 @@ class _CapturedStep:
         self.record_graph.replay()
 
     def _act(self, actor: Actor) -> None:
-        with autocast(self.device, actor.precision):
+        with actor.in_precision():
             chosen = actor.policy.choose(
                 self.observations.to(self.device, non_blocking=True),
                 actor.context,

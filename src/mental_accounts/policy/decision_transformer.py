@@ -85,13 +85,13 @@ class DecisionTransformer(nn.Module):
         if self.accounts is not None:
             self.accounts.books.fit(self.action_scale.to_unit(actions), rewards, seed, observations)
 
-    def forward(self, window: Window) -> ActionDistribution:
-        """The distribution of the action at each of K steps, given all before it."""
+    def forward(self, window: Window, *, last_only: bool = False) -> ActionDistribution:
+        """The distribution of the action at each of K steps, given all before it; or at the last step alone."""
         self._check_window(window)
         dtype, standardised = self.state_mean.dtype, self._standardised_states(window)
         if self.embedding is None or self.transformer is None:
             assert self.state_map is not None
-            states = self.state_map(standardised)  # (B, K, hidden)
+            states = self.state_map(standardised[:, -1:] if last_only else standardised)  # (B, K or 1, hidden)
         else:
             tokens = self.embedding(
                 window.returns_to_go.to(dtype) * self.config.return_scale,
@@ -102,7 +102,8 @@ class DecisionTransformer(nn.Module):
                 self._embedded_balances(window),
                 self._embedded_rewards(window),
             )
-            states = self.transformer(tokens, self._attention_masks(window, tokens))  # (B, K, hidden)
+            masks = self._attention_masks(window, tokens)
+            states = self.transformer(tokens, masks, last_only=last_only)  # (B, K or 1, hidden)
         with torch.autocast(states.device.type, enabled=False):
             distribution: ActionDistribution = self.head(states.to(dtype))
         return distribution
@@ -178,12 +179,12 @@ class DecisionTransformer(nn.Module):
 
     @torch.no_grad()
     def act_distribution(self, observations: Tensor | np.ndarray, context: Context) -> ActionDistribution:
-        """The distribution behind `act`, (num_envs, steps in context, ...); the last step is the current one."""
+        """The distribution behind `act`, (num_envs, 1, ...)."""
         context.observe(observations)
         was_training = self.training
         try:
             self.eval()
-            distribution: ActionDistribution = self(context.window())
+            distribution: ActionDistribution = self(context.window(), last_only=True)
         finally:
             self.train(was_training)
         return distribution

@@ -2,7 +2,8 @@
 
 The mask contains causality, padding and the account bias, and is built once per forward. (In long contexts on a GPU it
 has a single row, and causality comes from the kernel: long_attention.py.) Only what is read is computed: actions are
-predicted from state tokens, so in the last block only these are queries, pass the MLP and are normalised.
+predicted from state tokens, so in the last block only these are queries, pass the MLP and are normalised; while acting,
+only the last one.
 """
 
 import math
@@ -93,8 +94,8 @@ class Transformer(nn.Module):
         self.norm = nn.LayerNorm(config.hidden)
         self.states = slice(1, None, TOKENS_PER_STEP)  # (return, state, action, return, state, ...)
 
-    def forward(self, tokens: Tensor, masks: Sequence[Tensor]) -> Tensor:
-        """(B, 3K - 1, hidden) and one mask per block -> (B, K, hidden).
+    def forward(self, tokens: Tensor, masks: Sequence[Tensor], *, last_only: bool = False) -> Tensor:
+        """(B, 3K - 1, hidden) and one mask per block -> (B, K, hidden), or (B, 1, hidden): the last state alone.
 
         A residual sum and the next layer's norm are one step; under autocast, sums are in half precision too.
         """
@@ -104,7 +105,7 @@ class Transformer(nn.Module):
         x: Tensor = as_autocast(tokens)
         normed: Tensor = as_autocast(blocks[0].attention_norm(tokens))
         for place, (block, mask, norm) in enumerate(zip(blocks, masks, norms, strict=True)):
-            rows = self.states if norm is self.norm else slice(None)
+            rows = slice(None) if norm is not self.norm else slice(-1, None) if last_only else self.states
             if is_by_column(mask, normed.shape[1]):  # all tokens must be queries
                 mixed = block.attention(normed, normed, mask, seeds[3 * place])[:, rows]
             else:

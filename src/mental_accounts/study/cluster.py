@@ -8,15 +8,13 @@ started again, because its node was lost, fetches that folder from the mailbox a
 import contextlib
 import fcntl
 import io
-import os
 import shutil
 import socket
-import subprocess
 import tarfile
 import tempfile
 import threading
-import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +22,10 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.data.tasks import load_task
 from mental_accounts.data.tensor_files import cache_folder
 from mental_accounts.errors import UsageError
-from mental_accounts.study.local import WORKER
+from mental_accounts.learning.events import from_plain
 from mental_accounts.study.plan import Job
-from mental_accounts.study.run_process import Failed, event_of, parse_line
 from mental_accounts.study.study_view import StudyView
+from mental_accounts.study.worker import Worker
 
 SENT_SECONDS = 2.0
 """Seconds between a task's checks for a new checkpoint to send."""
@@ -102,8 +100,8 @@ class RayLauncher:
                 events = ray.get(mailbox.heard.remote())
                 for job in waiting.values():
                     for values in events.get(str(job.path), ()):
-                        event = event_of(values)
-                        if event is not None and not isinstance(event, Failed):
+                        event = from_plain(values)
+                        if event is not None:
                             view.hears(job, event)
                 for reference in done:
                     job = waiting.pop(reference)
@@ -185,46 +183,30 @@ def run_remotely(mailbox: Any, path: str, config: dict[str, Any]) -> str | None:
         folder = Path(place) / "run"
         unpack(ray.get(mailbox.get.remote(path)), folder)
         assigned: dict[str, float] = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
-        threads = str(max(1, int(assigned.get("CPU", 1))))
-        process = subprocess.Popen(
-            [*WORKER, str(folder)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": threads},
+        worker = _worker(max(1, int(assigned.get("CPU", 1))))
+        outcome: list[str | None] = []
+        made = threading.Thread(
+            target=lambda: outcome.append(worker.run(folder, partial(mailbox.tell.remote, path))), daemon=True
         )
-        problem: list[str] = []
-        last_words: list[str] = []
-
-        def listen() -> None:
-            assert process.stdout is not None
-            for line in process.stdout:
-                values = parse_line(line)
-                if values is None:
-                    continue
-                event = event_of(values)
-                if isinstance(event, Failed):
-                    problem.append(event.error)
-                mailbox.tell.remote(path, values)
-
-        listener = threading.Thread(target=listen, daemon=True)
-        listener.start()
-        errors = threading.Thread(target=lambda: last_words.append(_last_line(process)), daemon=True)
-        errors.start()
+        made.start()
         sent = ""
         try:
-            while process.poll() is None:
-                time.sleep(SENT_SECONDS)
+            while made.is_alive():
+                made.join(SENT_SECONDS)
                 sent = _send(mailbox, path, folder, sent)
         except BaseException:
-            process.kill()
+            worker.kill()
             raise
-        listener.join()
-        errors.join()
         ray.get(mailbox.put.remote(path, pack(folder)))
-        if process.returncode == 0:
-            return None
-        return "".join(problem) or f"its process ended with exit code {process.returncode}: {''.join(last_words)}"
+        return outcome[0]
+
+
+_WORKERS: dict[int, Worker] = {}
+"""The worker of this process of Ray's, which makes many tasks, by its number of threads."""
+
+
+def _worker(threads: int) -> Worker:
+    return _WORKERS.setdefault(threads, Worker(threads))
 
 
 def _send(mailbox: Any, path: str, folder: Path, sent: str) -> str:
@@ -267,9 +249,3 @@ def unpack(packed: bytes, folder: Path) -> None:
     folder.mkdir(parents=True)
     with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
         archive.extractall(folder, filter="data")
-
-
-def _last_line(process: subprocess.Popen[str]) -> str:
-    assert process.stderr is not None
-    lines = [line.strip() for line in process.stderr.read().splitlines() if line.strip()]
-    return lines[-1] if lines else ""

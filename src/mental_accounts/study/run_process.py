@@ -1,9 +1,10 @@
-"""One run in its own process: `python -P -m mental_accounts.study.run_process RUN`.
+"""The process of a worker: `python -P -m mental_accounts.study.run_process` reads the folders of runs, and makes them.
 
-It sends its events to the study as lines of JSON, and `{"error": ...}` if it fails.
+It sends their events to the study as lines of JSON, `{"error": ...}` if a run fails, and `{"ended": true}` after each.
 """
 
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -12,6 +13,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from mental_accounts.errors import InterruptedRunError
 from mental_accounts.learning.events import SENT, Event, UpdateDone, from_plain, to_plain
@@ -31,6 +34,11 @@ class Failed:
     error: str
 
 
+@dataclass(frozen=True)
+class Ended:
+    """A run is over, and the worker is ready for another."""
+
+
 def parse_line(line: str) -> dict[str, Any] | None:
     """A line from a run's process as plain values; None if it is something else."""
     with contextlib.suppress(ValueError):
@@ -40,8 +48,10 @@ def parse_line(line: str) -> dict[str, Any] | None:
     return None
 
 
-def event_of(values: dict[str, Any]) -> Event | Failed | None:
+def event_of(values: dict[str, Any]) -> Event | Failed | Ended | None:
     """The event in such a line."""
+    if "ended" in values:
+        return Ended()
     return Failed(str(values["error"])) if "error" in values else from_plain(values)
 
 
@@ -77,18 +87,29 @@ def send(values: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Start the run or continue it."""
-    folder = RunFolder(Path(sys.argv[1]))
+    """Make one run after another, until there are no more or a signal says so."""
     sys.stdout = sys.stderr
     find_own_modules()
     keep_freed_memory()
+    for line in sys.stdin:
+        code = make_run(RunFolder(Path(line.rstrip("\n"))))
+        if code:
+            return code
+        send({"ended": True})
+    return 0
+
+
+def make_run(folder: RunFolder) -> int:
+    """Start a run or continue it; 0 unless it was interrupted. What it held is free afterwards."""
     try:
         Trainer(folder.read_config(), folder, SendingView()).run()
     except (InterruptedRunError, KeyboardInterrupt) as stop:
-        return 128 + getattr(stop, "signal_number", signal.SIGINT)
+        return 128 + int(getattr(stop, "signal_number", signal.SIGINT))
     except Exception as error:
         send({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"})
-        return 1
+    gc.collect()  # a trainer refers to itself, by its callbacks
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
     return 0
 
 

@@ -1,8 +1,8 @@
-"""Half-precision copies of the weights, for updates under bf16 autocast.
+"""Half-precision copies of the weights, for updates and acting under bf16 autocast.
 
 Autocast casts every float32 weight down in the forward pass, and its gradient up in the backward pass: two small
-kernels per weight. Here all weights are cast in one call and all gradients in another. The numbers are the same, except
-for biases that one of our kernels would have added in float32.
+kernels per weight. Here all weights are cast in one call and all gradients in another; while acting, once per rollout.
+The numbers are the same, except for biases that one of our kernels would have added in float32.
 """
 
 from collections.abc import Iterator
@@ -27,14 +27,24 @@ class HalfWeights:
         """Use fresh copies in place of the weights; afterwards the weights have the gradients of the copies."""
         for copy in self._copies:
             copy.grad = None  # left over from a failed backward
-        with torch.no_grad():
-            torch._foreach_copy_(self._copies, self._weights)
+        self.refresh()
+        with self.held():
+            yield
+        self._hand_over()
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Round the weights as they are now."""
+        torch._foreach_copy_(self._copies, self._weights)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Use the copies as they are, in place of the weights."""
         self._put(self._copies)
         try:
             yield
         finally:
             self._put(self._weights)
-        self._hand_over()
 
     def _put(self, parameters: list[Tensor]) -> None:
         for (layer, name), parameter in zip(self._places, parameters, strict=True):
