@@ -2,8 +2,9 @@
 
     python examples/own_environment.py
 
-The policy starts with episodes of random actions and learns online, with accounts for kinds of heating. As a command,
-with the environment in your own module: `mental-accounts train --task None --env-id my_module:Room`.
+The policy starts with episodes of random actions, and two critics improve it online; it reads accounts of kinds of
+heating. As a command, with the environment in your own module: `mental-accounts train --preset online --env-id
+my_module:Room --method ledger-odt`.
 """
 
 import tempfile
@@ -51,26 +52,19 @@ def random_return(episodes: int = 50) -> float:
 def main() -> None:
     run = ma.train(
         env=Room,
+        preset="online",
+        method="ledger-odt",
         run=f"{tempfile.mkdtemp()}/room",
-        method="ewa-vq-odt",
-        model={"hidden": 32, "layers": 2, "heads": 1, "context_length": 5, "dropout": 0.1},
-        random_episodes=200,
-        replay_size=100,
-        online_iterations=8,
-        episodes_per_iteration=5,
-        updates_per_iteration=80,
-        eval_every=8,
-        target_return=18.0,
-        exploration_return=20.0,
-        lr=1e-3,
-        warmup_updates=20,
-        batch_size=32,
-        initial_lambda=0.01,
+        random_episodes=50,
+        online_iterations=4,
+        episodes_per_iteration=10,
+        updates_per_iteration=100,
+        eval_every=4,
         device="cpu",
     )
     learned = run.returns[-1]
     print(f"return {learned:.1f} of {STEPS}; random actions {random_return():.1f}; run: {run.folder}")
-    assert learned > random_return() + 5
+    assert learned > random_return() + 10
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from mental_accounts.policy import DecisionTransformer
 from mental_accounts.value_options import ValueConfig
 from tests.inspect.recordings import NO_FILM, config, critics, episode, recording
 from tests.learning.conftest import make_aim
-from tests.learning.runs import start
+from tests.learning.cut_runs import start
 from tests.policy.helpers import DISCRETE, make_policy
 
 KINDS: dict[str, PolicyConfig] = {

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mental_accounts.errors import UsageError
-from mental_accounts.learning.make_env import environment_source, longest_episode, make_environment
+from mental_accounts.learning.make_env import declared_limit, environment_source, longest_episode, make_environment
 from mental_accounts.learning.parallel_envs import Environments
 
 from .tiny_env import ENV_ID, Aim
@@ -37,6 +37,8 @@ def test_names_that_another_process_finds() -> None:
     with gymnasium.make("CartPole-v1") as made:
         assert environment_source(made.spec).name == "CartPole-v1"
     assert longest_episode(make_environment(own.name)) == 1000
+    assert declared_limit(make_environment(own.name)) is None
+    assert declared_limit(make_environment("CartPole-v1")) == 500
 
 
 @pytest.mark.parametrize(

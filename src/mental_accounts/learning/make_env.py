@@ -23,6 +23,10 @@ DEFAULT_LONGEST = 1_000
 EnvironmentLike = str | type[Environment] | Callable[[], Environment] | EnvSpec
 
 
+class DefaultLimit(gymnasium.wrappers.TimeLimit[Any, Any]):
+    """The limit of an environment that declares none."""
+
+
 @dataclass(frozen=True)
 class EnvironmentSource:
     """How the environments of a run are made, and the name that its folder records."""
@@ -46,6 +50,11 @@ def longest_episode(env: Environment) -> int:
     return (env.spec.max_episode_steps if env.spec is not None else None) or DEFAULT_LONGEST
 
 
+def declared_limit(env: Environment) -> int | None:
+    """The limit of an episode's steps that the environment itself declares; None if it declares none."""
+    return None if isinstance(env, DefaultLimit) or env.spec is None else env.spec.max_episode_steps
+
+
 def make_environment(env: str | EnvSpec, *, name: str | None = None, **kwargs: Any) -> Environment:
     """gymnasium.make with errors that say what to do, and a time limit if the environment has none.
 
@@ -64,7 +73,7 @@ def make_environment(env: str | EnvSpec, *, name: str | None = None, **kwargs: A
     except RAISED as error:
         raise UsageError(f"{name} cannot be made, its constructor raised {error!r}") from error
     if made.spec is None or made.spec.max_episode_steps is None:
-        return gymnasium.wrappers.TimeLimit(made, DEFAULT_LONGEST)
+        return DefaultLimit(made, DEFAULT_LONGEST)
     return made
 
 

@@ -18,7 +18,7 @@ from mental_accounts.errors import UsageError
 from mental_accounts.learning.episodes import as_trajectories
 from mental_accounts.learning.events import Message
 from mental_accounts.learning.footprint import check_data_steps, check_run
-from mental_accounts.learning.make_env import EnvironmentSource, longest_episode
+from mental_accounts.learning.make_env import EnvironmentSource, declared_limit, longest_episode
 from mental_accounts.learning.parallel_envs import Environments
 from mental_accounts.learning.rollout import play_randomly
 from mental_accounts.learning.seeds import derive
@@ -173,7 +173,7 @@ def prepare(
         )
     example = source()
     state_dim, action = state_dim_of(example.observation_space), action_spec_of(example.action_space)
-    longest = longest_episode(example)
+    longest, declared = longest_episode(example), declared_limit(example)
     example.close()
     check_run(config, _policy_config(config, config.model, state_dim, action), choose_device(config.device))
     if data is None:
@@ -188,7 +188,7 @@ def prepare(
     check_actions(data.actions, action, f"the data of {config.task or source.name}")
     if config.improve != "none":
         _check_transitions(data, config.task or source.name)
-    policy = _policy_config(config, resolve_model(config.model, task, data, longest), state_dim, action)
+    policy = _policy_config(config, resolve_model(config.model, task, data, declared), state_dim, action)
     if not policy.enters_foregone:
         data = data.without_foregone()
     return Preparation(source, policy, data, task, longest)
@@ -243,12 +243,13 @@ def _random_data(config: TrainConfig, env: EnvironmentSource, start: Path | None
     return data
 
 
-def resolve_model(model: ModelConfig, task: Task | None, data: Trajectories, longest: int) -> ModelConfig:
-    """Fill in the fields that follow the task."""
+def resolve_model(model: ModelConfig, task: Task | None, data: Trajectories, declared: int | None) -> ModelConfig:
+    """Fill in the fields that follow the task; `declared` is the environment's own limit of an episode's steps."""
     scale, bounds = None if task is None else task.return_scale, None
     if scale is None:  # no table says how returns are to be read
         scale, bounds = return_scale(data.returns_to_go), return_range(data.returns_to_go)
     if task is None:  # random episodes are short where a policy fails early; later ones may be as long as they can be
+        longest = declared or int(data.lengths.max())
         steps = longest if data.gamma == 1 else (1 - data.gamma**longest) / (1 - data.gamma)
         scale = min(scale, return_scale(steps * data.rewards.abs().mean().reshape(1)))
     context = model.context_length if task is None else min(task.eval_context_length, model.context_length)
