@@ -1,5 +1,9 @@
 """Runs in tests: to start one, to compare two, to cut one."""
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -34,20 +38,19 @@ def same_run(one: Path, other: Path) -> None:
         assert torch.equal(a, b), name
 
 
-def run_cut_and_whole(config: TrainConfig, folder: Path, checkpoints: int) -> None:
-    """A run that is stopped after so many checkpoints, and resumed, ends as one that is not."""
-    start(config, folder / "whole").run()
-    trainer = start(config, folder / "cut")
-    kept, made = trainer._write_checkpoint, []
+def run_cut_and_whole(config: TrainConfig, folder: Path, *checkpoints: int) -> None:
+    """A run that is stopped after so many checkpoints, and resumed, ends as one that is not; for each number."""
+    start(replace(config, checkpoint_seconds=1e6), folder / "whole").run()
+    for number in checkpoints:
+        trainer = start(config, folder / str(number))
+        trainer._write_checkpoint = partial(_write_and_stop, trainer._write_checkpoint, count(1), number)
+        with pytest.raises(KeyboardInterrupt):
+            trainer.run()
+        start(config, folder / str(number)).run()
+        same_run(folder / "whole", folder / str(number))
 
-    def write_and_stop() -> None:
-        kept()
-        made.append(1)
-        if len(made) == checkpoints:
-            raise KeyboardInterrupt
 
-    trainer._write_checkpoint = write_and_stop
-    with pytest.raises(KeyboardInterrupt):
-        trainer.run()
-    start(config, folder / "cut").run()
-    same_run(folder / "whole", folder / "cut")
+def _write_and_stop(write: Callable[[], None], written: Iterator[int], number: int) -> None:
+    write()
+    if next(written) == number:
+        raise KeyboardInterrupt

@@ -14,7 +14,7 @@ from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import BrokenEnvironmentError, DataError
 from mental_accounts.learning.evaluation import play_subject, read_subject
 
-from .test_trainer import run_cut_and_whole, start
+from .cut_runs import run_cut_and_whole, start
 
 SMALL = TrainConfig(
     task="drifting-bandit", method="ewa-vq-odt", device="cpu", precision="float32", data_steps=1_000,
@@ -37,8 +37,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.mark.parametrize("accounts", [FOREGONE, LATE], ids=["foregone", "late"])
 def test_a_run_is_resumed_exactly(accounts: AccountsConfig, tmp_path: Path) -> None:
     config = replace(SMALL, model=replace(SMALL.model, accounts=accounts))
-    run_cut_and_whole(config, tmp_path, checkpoints=11)  # in the middle of the second online iteration
-    played = play_subject(read_subject(tmp_path / "cut", None, None, "cpu"), 2)
+    run_cut_and_whole(config, tmp_path, 11)  # in the middle of the second online iteration
+    played = play_subject(read_subject(tmp_path / "11", None, None, "cpu"), 2)
     assert all((episode.foregone is not None) == accounts.foregone for episode in played)
 
 

@@ -507,7 +507,7 @@ def test_rewards_that_never_differ_are_noted_where_they_are_read(aim: TrainConfi
 
 def test_a_run_that_reads_rewards_is_resumed_exactly(aim: TrainConfig, tmp_path: Path) -> None:
     config = replace(aim, method="odt", model=replace(aim.model, reward_input="state"), checkpoint_seconds=0.0)
-    run_cut_and_whole(config, tmp_path, checkpoints=75)
+    run_cut_and_whole(config, tmp_path, 75)
 
 
 def test_configurations_of_version_0_1_mean_what_they_meant(tmp_path: Path) -> None:
