@@ -12,8 +12,11 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import DivergenceError, UsageError
+from mental_accounts.learning import trainer as trainer_module
+from mental_accounts.learning.account_payoffs import renew_payoffs
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.run_view import summary_line
+from mental_accounts.learning.update import Updater
 from mental_accounts.value_options import ValueConfig
 
 from .conftest import aim_data
@@ -69,16 +72,17 @@ def test_values_change_nothing_of_the_policy_while_they_have_no_weight(aim: Trai
         torch.testing.assert_close(weights(tmp_path / "values")[name], value, rtol=1e-4, atol=1e-6)
 
 
-def test_td_errors_pay_the_accounts_and_are_renewed(aim: TrainConfig, tmp_path: Path) -> None:
+def test_td_errors_pay_the_accounts_and_are_renewed(
+    aim: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     trainer = start(improving(aim, "ledger-odt", credit="td"), tmp_path / "run")
     seen: list[torch.Tensor] = []
-    renew = trainer._renew_payoffs
 
-    def watched(store: Trajectories) -> None:
-        renew(store)
+    def watched(store: Trajectories, updater: Updater) -> None:
+        renew_payoffs(store, updater)
         seen.append(store.storage.rows("payoffs").clone())
 
-    trainer._renew_payoffs = watched
+    monkeypatch.setattr(trainer_module, "renew_payoffs", watched)
     policy = trainer.run()
     books, store = policy.accounts.books, trainer.replay.store
     assert not torch.equal(seen[0], seen[1])  # V was 0 at first: rewards

@@ -21,14 +21,15 @@ from mental_accounts.policy.window import Window
 
 @dataclass(frozen=True, eq=False)
 class Transitions:
-    """Windows, and the same windows one step later: what values are learned from."""
+    """Windows, and the same windows one step later: what values are learned from.
+
+    A trajectory that was cut off does not say which state followed its last step, so that step is not known.
+    """
 
     now: Window  # (B, K)
     following: Window  # (B, K): the successor of each step, in its place; a blank one where there is none
     terminal: Tensor  # (B, K) bool: the step ended its trajectory in a terminal state
     known: Tensor  # (B, K) bool: a real step that is terminal or has a successor
-
-    # A trajectory that was cut off does not say which state followed its last step, so that step is not known.
 
 
 class WindowSampler:

@@ -24,8 +24,8 @@ class Losses:
     """Negative log-likelihood of the actions (odt); mean squared error or cross-entropy (bc, dt)."""
     entropy: Tensor
     """Mean entropy of the predicted actions; 0 for deterministic ones."""
-    constraint: Tensor
-    """The part of the loss that is there for the entropy, - λ · entropy; 0 without the constraint."""
+    constraint: Tensor | None = None
+    """The part of the loss that is there for the entropy, - λ · entropy; None if there is none, or nobody reads it."""
 
 
 class Objective(nn.Module):
@@ -67,14 +67,14 @@ class Objective(nn.Module):
             actions = actions.masked_fill(mask.logical_not().view(*mask.shape, *[1] * (actions.ndim - 2)), 0)
         if isinstance(predicted, Deterministic):
             error = mean_over((predicted.action - actions).square().mean(dim=-1), mask)
-            return Losses(error, error, torch.zeros_like(error), torch.zeros_like(error))
+            return Losses(error, error, torch.zeros_like(error))
         if isinstance(predicted, ClippedGaussian):
             return self._weighted(predicted, actions, mask)
         assert isinstance(predicted, (SquashedGaussian, Categorical))
         nll = -mean_over(predicted.log_prob(actions), mask)
         entropy = mean_over(predicted.entropy(generator), mask)
         if not self.constrained:
-            return Losses(nll, nll, entropy, torch.zeros_like(nll))
+            return Losses(nll, nll, entropy)
         held = self.multiplier.detach() * entropy
         return Losses(nll - held, nll, entropy, -held)
 

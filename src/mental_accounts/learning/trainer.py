@@ -13,11 +13,11 @@ from typing import Any
 import torch
 
 from mental_accounts.config import TrainConfig
-from mental_accounts.data.annotation import Annotation
 from mental_accounts.data.asked import asked_returns
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.errors import CallbackError, CheckpointError, InterruptedRunError, StoppedRunError
+from mental_accounts.learning.account_payoffs import annotate, renew_payoffs
 from mental_accounts.learning.callbacks import Callback, Callbacks
 from mental_accounts.learning.capture import RepeatedUpdate
 from mental_accounts.learning.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -184,7 +184,7 @@ class Trainer:
         if self.compiles:
             self.updater.compile()
         self.offline = data.to(self.device)
-        self._annotate(self.offline)
+        annotate(self.offline, self.policy)
         self.replay = Replay(self.offline, config.replay_size, self.prepared.longest)
         self.generator = torch.Generator(self.device)
         self.evaluators = self._players(config.eval_episodes, sample=False)
@@ -201,22 +201,6 @@ class Trainer:
                     f"the checkpoint of {self.folder.path} does not fit the run: {error}; was config.json changed?"
                 ) from error
         self._checkpointed = time.monotonic()
-
-    def _annotate(self, store: Trajectories) -> None:
-        """Give every step its code and attraction, by the policy's accounts."""
-        if self.policy.accounts is not None:
-            books, to_unit = self.policy.accounts.books, self.policy.action_scale.to_unit
-            store.annotate_by(books, to_unit, balances=self.policy.config.reads_ledger)
-
-    def _renew_payoffs(self, store: Trajectories) -> None:
-        """Pay accounts by the values learned so far: TD errors of all steps are computed anew, and standardised."""
-        values, accounts = self.updater.values, self.policy.accounts
-        if values is None or accounts is None or not self.config.pays_td_errors:
-            return
-        values.hand_over_state_value()
-        amounts = Annotation(accounts.books, None).amounts(store.observations, store.rewards, store.lengths)
-        accounts.books.fit_transform(amounts)
-        self._annotate(store)
 
     def _players(self, n: int, *, sample: bool) -> tuple[Actor, Environments]:
         """The policy in n environments, made once for all rollouts."""
@@ -238,8 +222,8 @@ class Trainer:
         before = len(episodes) - self.progress.explored_episodes
         self.replay.add(episodes[:before])
         if self.config.pays_td_errors:  # as they were paid when the iteration began
-            self._annotate(self.offline)
-            self._annotate(self.replay.store)
+            annotate(self.offline, self.policy)
+            annotate(self.replay.store, self.policy)
         self.replay.add(episodes[before:])
         self.generator.set_state(checkpoint.tensors["generator.windows"])
         torch.set_rng_state(checkpoint.tensors["generator.cpu"])
@@ -269,7 +253,8 @@ class Trainer:
             self.generator.manual_seed(derive(config.seed, "windows", number))
             if self.updater.values is not None and number == config.pretrain_iterations:
                 self.updater.values.restart_averages()
-            self._renew_payoffs(self.replay.store if online else self.offline)
+            if config.pays_td_errors:
+                renew_payoffs(self.replay.store if online else self.offline, self.updater)
         if online and progress.explored is None:
             self._explore(number)
         explored = time.monotonic()

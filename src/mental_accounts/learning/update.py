@@ -54,7 +54,7 @@ class Updater:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # loading the compiler triggers PyTorch's own deprecation warnings
             torch._dynamo.reset()  # code compiled for other policies counts towards a limit
-            self._losses: Callable[[Window], tuple[Tensor, Losses, Tensor]] = torch.compile(
+            self._losses: Callable[[Window], tuple[Tensor, Losses, Tensor | None]] = torch.compile(
                 self._compute_losses, dynamic=False
             )
             self._tally: Callable[..., None] = torch.compile(tally, dynamic=False)
@@ -72,22 +72,21 @@ class Updater:
         if self.values is not None:
             self.values.uncompile()
 
-    def _compute_losses(self, window: Window) -> tuple[Tensor, Losses, Tensor]:
-        """The loss to minimise, the losses to report, and the value of the policy's actions (0 without critics).
+    def _compute_losses(self, window: Window) -> tuple[Tensor, Losses, Tensor | None]:
+        """The loss to minimise, the losses to report, and the value of the policy's actions (None without critics).
 
         θ and λ have a term each, without a gradient in the other.
         """
         with autocast(self.policy.device, self._precision):
             predicted = self.policy(window)
         losses: Losses = self.objective(predicted, self.policy.action_scale.to_unit(window.actions), window.mask)
-        total, value = losses.loss, torch.zeros_like(losses.loss)
+        total, value = losses.loss, None
         if self.values is not None:
             pull, value = self.values.policy_loss(predicted, window)
             total = self.values.supervised(losses) + pull
         if self.objective.constrained:
             total = total + self.objective.lambda_loss(losses.entropy)
-        reported = (losses.loss, losses.nll, losses.entropy, losses.constraint)
-        return total, Losses(*(each.detach() for each in reported)), value
+        return total, Losses(losses.loss.detach(), losses.nll.detach(), losses.entropy.detach()), value
 
     def _in_half(self) -> AbstractContextManager[None]:
         return nullcontext() if self._half is None else self._half.in_place()
@@ -99,10 +98,12 @@ class Updater:
             return
         transitions = sampler.transitions()
         self.values.learn(transitions)
-        self.values.follow(self.update(transitions.now))
+        value = self.update(transitions.now)
+        assert value is not None
+        self.values.follow(value)
 
-    def update(self, window: Window) -> Tensor:
-        """One update of the policy; the value of its actions (0 without critics)."""
+    def update(self, window: Window) -> Tensor | None:
+        """One update of the policy; the value of its actions (None without critics)."""
         self.policy.train()
         self.optimizer.zero_grad(set_to_none=True)
         self.lambda_optimizer.zero_grad(set_to_none=True)

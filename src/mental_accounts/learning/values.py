@@ -134,6 +134,8 @@ class ValueLearner:
 
     def supervised(self, losses: Losses) -> Tensor:
         """The supervised loss; where the policy does not imitate, only the entropy's part of it is left."""
+        if losses.constraint is None:
+            return self.imitation * losses.loss
         return losses.constraint + self.imitation * (losses.loss - losses.constraint)
 
     @torch.no_grad()

@@ -62,9 +62,8 @@ class Context:
             self.account_mask = torch.zeros(n, L, device=device, dtype=torch.bool)  # True at real steps
             self.weights = torch.zeros(shape, device=device) if self.books.is_soft else None
             self.balances = torch.zeros(n, K, self.books.ledger_size, device=device) if config.reads_ledger else None
-            self.unsettled = torch.zeros(
-                n, device=device, dtype=torch.bool
-            )  # steps entered once the next state is known
+            # Steps that are entered once the state after them is known.
+            self.unsettled = torch.zeros(n, device=device, dtype=torch.bool)
             holds_foregone = self.books.foregone and self._accounts_are_of_windows
             self.foregone_payoffs = torch.zeros(n, L, self.books.num_codes, device=device) if holds_foregone else None
         self._awaiting = False
