@@ -13,7 +13,7 @@ from mental_accounts.errors import UsageError
 from mental_accounts.learning.footprint import check_data_steps
 from mental_accounts.learning.preparation import check_settings
 from mental_accounts.learning.signals import stopping_by_signal
-from mental_accounts.study.local import LocalLauncher, default_workers
+from mental_accounts.study.local import LocalLauncher
 from mental_accounts.study.plan import Job, Study
 from mental_accounts.study.study_view import RunWarning, StudyView
 
@@ -27,7 +27,7 @@ class Running:
     out: Path | None = None
     """Folder of runs and report; None: comparisons/<tasks>-<preset>. Given the same folder again, it continues."""
     workers: int | None = None
-    """Runs at a time; None: as many as cores and memory allow."""
+    """Runs at a time; None: as many as cores and measured memory have room for."""
     launcher: LauncherKind = "local"
     """local: processes on this machine. ray: tasks on a Ray cluster (pip install 'mental-accounts[ray]')."""
     address: str | None = None
@@ -77,7 +77,7 @@ def run_study(study: Study, running: Running, command: Sequence[str], again: str
             else:
                 _load_data(missing, view)
                 state = "every run after a checkpoint"
-                problems = LocalLauncher(running.workers or default_workers(missing)).run(missing, view)
+                problems = LocalLauncher(running.workers).run(missing, view)
     except KeyboardInterrupt:
         print(f"stopped, {state}; continue with: {again}", file=sys.stderr)
         raise
