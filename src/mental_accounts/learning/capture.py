@@ -15,6 +15,9 @@ from mental_accounts.learning.update import Updater
 
 WARM_UPS = 3
 """Eager updates before the capture: they set up optimiser states and workspaces, and count as updates."""
+AHEAD = 16
+"""How many updates the host asks for at a time. It sleeps until all before them are done: asking for more would make it
+wait for room in the driver's queue, which takes a whole core, where runs that share the GPU could play episodes."""
 
 
 class RepeatedUpdate:
@@ -26,6 +29,7 @@ class RepeatedUpdate:
             sampler.compile()
         self.wanted = updater.policy.device.type == "cuda"
         self.graph: torch.cuda.CUDAGraph | None = None
+        self._asked: torch.cuda.Event | None = None
         self.made = 0
 
     def step(self) -> None:
@@ -34,11 +38,20 @@ class RepeatedUpdate:
             self._capture()
         if self.graph is not None:
             self.graph.replay()
+            if self.made % AHEAD == 0:
+                self._wait()
         elif self.wanted:
             self._on_side_stream()
         else:
             self._update()
         self.made += 1
+
+    def _wait(self) -> None:
+        """Sleep until the updates are done that were asked for before the last call."""
+        if self._asked is not None:
+            self._asked.synchronize()
+        self._asked = torch.cuda.Event(blocking=True)
+        self._asked.record()
 
     def _update(self) -> None:
         try:
