@@ -23,7 +23,7 @@ from mental_accounts.report.statistics import mean_interval
 from six_arms import best_epsilon_greedy, epsilon_greedy
 
 BANDIT = "six_arms:SixArms"
-LEDGER = ["--model.accounts.ledger-channels", "mean", "count", "--model.accounts.phi", "0.1"]
+LEDGER = ["--model.accounts.ledger-channels", "mean", "count", "--model.accounts.phi", "0.2"]
 LEDGER += ["--model.accounts.reward-transform", "raw", "--model.accounts.reward-clip", "None"]
 BANDIT_RUN = ["--episodes-per-iteration", "4", "--values.discount", "0.9"]
 FORMS: dict[tuple[str, str], list[str]] = {

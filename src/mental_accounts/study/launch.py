@@ -1,7 +1,7 @@
 """Running a study: all unfinished runs, on this machine or on a cluster."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -48,8 +48,18 @@ class Outcome:
     """Warnings of the runs."""
 
 
-def run_study(study: Study, running: Running, command: Sequence[str], again: str, console: Console) -> Outcome:
-    """Run all unfinished runs. `command` started the study; `again` says how to continue if it is interrupted."""
+def run_study(
+    study: Study,
+    running: Running,
+    command: Sequence[str],
+    again: str,
+    console: Console,
+    view_of: Callable[[int, int, Console], StudyView] = StudyView,
+) -> Outcome:
+    """Run all unfinished runs. `command` started the study; `again` says how to continue if it is interrupted.
+
+    `view_of` makes the display, of so many runs, so many of which are finished.
+    """
     if running.workers is not None and running.workers < 1:
         raise UsageError(f"--workers must be at least 1, got {running.workers}")
     missing = [job for job in study.jobs if not job.is_finished]
@@ -66,7 +76,7 @@ def run_study(study: Study, running: Running, command: Sequence[str], again: str
     if not missing:
         return Outcome()
     state = "before the first run began"
-    view = StudyView(len(study.jobs), done, console)
+    view = view_of(len(study.jobs), done, console)
     try:
         with stopping_by_signal(), view:
             if running.launcher == "ray":
