@@ -248,8 +248,14 @@ def test_processes_that_step_environments_do_not_wait_for_torch() -> None:
 
 
 def test_importing_is_light_and_silent() -> None:
-    heavy = ("torch", "numpy", "scipy", "gymnasium", "matplotlib")
-    for module in ("mental_accounts", "mental_accounts.config", "mental_accounts.presets", "mental_accounts.cli"):
+    every = ("torch", "numpy", "scipy", "gymnasium", "matplotlib")
+    for module, heavy in (
+        ("mental_accounts", every),
+        ("mental_accounts.config", every),
+        ("mental_accounts.presets", every),
+        ("mental_accounts.cli", every),
+        ("mental_accounts.front_door.train", ("scipy", "matplotlib", "torch._dynamo")),
+    ):
         code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
         done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.strip() == "[]", module
