@@ -61,16 +61,19 @@ def test_the_help_of_presets_and_configurations(tmp_path: Path) -> None:
 
 
 def test_the_version_and_mistyped_flags() -> None:
-    version, flag, choice, value, task = call(
+    version, again, flag, choice, value, methods = call(
         ["--version"],
+        ["version"],
         ["train", "--batch-sise", "3"],
         ["export", "runs/one", "--format", "tflite"],
         ["train", "--model.accounts.codebook", "hexagons"],
         ["compare", "--methods="],
     )
-    assert version[0] == 0
+    assert version == again
     assert version[1].startswith("mental-accounts ")
-    for code, _, err, heavy in (flag, choice, value, task):
+    assert version[0::2] == (0, "")
+    assert version[3] == []
+    for code, _, err, heavy in (flag, choice, value, methods):
         assert (code, heavy) == (2, [])
         assert err
     assert "--batch-size" in flag[2]
