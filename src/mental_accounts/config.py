@@ -8,8 +8,8 @@ from typing import Any, Literal, Self
 
 from mental_accounts.account_options import OF_THE_BIAS, AccountsConfig
 from mental_accounts.action_spec import MOST, ActionSpec
-from mental_accounts.checks import check_count, check_number, check_positive
 from mental_accounts.fields import check_choice, config_from_dict, settle_types, shown
+from mental_accounts.number_checks import check_count, check_number, check_positive
 from mental_accounts.value_options import Improve, ValueConfig
 
 Method = Literal["bc", "dt", "odt", "ewa-vq-odt", "ledger-odt"]

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 
+from mental_accounts.account_options import AccountScope
 from mental_accounts.changes import with_changes
 from mental_accounts.data.d4rl import cached_d4rl
 from mental_accounts.errors import UsageError
-from mental_accounts.front_door.given import preset_of
 from mental_accounts.learning.run_view import print_line
-from mental_accounts.presets import PresetName
+from mental_accounts.presets import PresetName, preset_of, usual_comparison
 from mental_accounts.report.analysis import Analysis, analyse
 from mental_accounts.report.figures import check_matplotlib
 from mental_accounts.report.inspected import inspect_evidence
@@ -23,13 +23,13 @@ from mental_accounts.report.packed import write_packed
 from mental_accounts.report.report import Report, write_report
 from mental_accounts.report.runs import Evidence, is_study, read_runs, read_study
 from mental_accounts.report.study_files import read_study_folder
-from mental_accounts.study.launch import LauncherKind, Outcome, Running, run_study
+from mental_accounts.study.launch import Outcome, run_study
 from mental_accounts.study.plan import OWN_FLAGS, Arm, Study
+from mental_accounts.study.running import LauncherKind, Running
 from mental_accounts.study.study_view import RunWarning
 
 MOST_SEEDS = 100_000
 PAPER_TASKS = ("hopper-medium", "walker2d-medium-replay")
-Scope = Literal["window", "trajectory"]
 Say = Callable[[str], None]
 
 
@@ -133,12 +133,6 @@ def compare(
     return result
 
 
-def usual_comparison(preset: PresetName) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Tasks and methods of a comparison that names none: the preset's task, and its method among the usual ones."""
-    start = preset_of(preset)
-    return (start.task or "hopper-medium",), ("odt", *dict.fromkeys(("ewa-vq-odt", start.method)), "bc")
-
-
 def plan_study(
     tasks: Sequence[str],
     methods: Sequence[str],
@@ -166,7 +160,9 @@ def seeds_from(first: int, count: int) -> tuple[int, ...]:
     return tuple(range(first, first + count))
 
 
-def plan_paper(seeds: Sequence[int], scopes: Sequence[Scope], changes: Mapping[str, Any], out: Path | None) -> Study:
+def plan_paper(
+    seeds: Sequence[int], scopes: Sequence[AccountScope], changes: Mapping[str, Any], out: Path | None
+) -> Study:
     """The paper's experiment: on D4RL's data if they have been downloaded, else on built-in data."""
     if not scopes:
         raise UsageError("give at least one --scope: window, trajectory")

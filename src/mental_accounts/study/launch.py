@@ -3,8 +3,6 @@
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 
@@ -15,27 +13,8 @@ from mental_accounts.learning.preparation import check_settings
 from mental_accounts.learning.signals import stopping_by_signal
 from mental_accounts.study.local import LocalLauncher
 from mental_accounts.study.plan import Job, Study
+from mental_accounts.study.running import Running
 from mental_accounts.study.study_view import RunWarning, StudyView
-
-LauncherKind = Literal["local", "ray"]
-
-
-@dataclass(frozen=True)
-class Running:
-    """Where and how to run a study."""
-
-    out: Path | None = None
-    """Folder of runs and report; None: comparisons/<tasks>-<preset>. Given the same folder again, it continues."""
-    workers: int | None = None
-    """Runs at a time; None: as many as cores and measured memory have room for."""
-    launcher: LauncherKind = "local"
-    """local: processes on this machine. ray: tasks on a Ray cluster (pip install 'mental-accounts[ray]')."""
-    address: str | None = None
-    """Ray: address of a running cluster; None: start one here."""
-    cpus: float = 1.0
-    """Ray: CPU cores per run."""
-    gpus: float = 0.0
-    """Ray: GPUs per run; 0.25 puts four runs on one GPU."""
 
 
 @dataclass(frozen=True)
