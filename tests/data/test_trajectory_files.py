@@ -9,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from mental_accounts.data import Trajectories
-from mental_accounts.data.columns import NAMES
+from mental_accounts.data.step_columns import NAMES
 from mental_accounts.data.tensor_files import FORMAT, OLD_FORMAT, checksum
 from tests.data.slow_windows import episodes, store_of
 
