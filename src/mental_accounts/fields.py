@@ -115,7 +115,7 @@ def check_fields(table: object, kinds: Mapping[str, str], where: str) -> dict[st
     return table
 
 
-def settle_types(config: object) -> None:
+def settle_types(config: Any) -> None:
     """Refuse flags that are not bool, and build nested configurations from plain values."""
     for name, hint in type_hints(type(config)).items():
         allowed = get_args(hint) if get_origin(hint) is UnionType else (hint,)
@@ -128,7 +128,7 @@ def settle_types(config: object) -> None:
                 raise TypeError(f"{name} must be {wanted}, got {shown(value)} ({type(value).__name__})")
 
 
-def check_choice(config: object, name: str) -> None:
+def check_choice(config: Any, name: str) -> None:
     """Refuse a value that the field's Literal does not list."""
     allowed = get_args(type_hints(type(config))[name])
     if getattr(config, name) not in allowed:
