@@ -117,7 +117,8 @@ def check_fields(table: object, kinds: Mapping[str, str], where: str) -> dict[st
 
 def settle_types(config: Any) -> None:
     """Refuse flags that are not bool, and build nested configurations from plain values."""
-    for name, hint in type_hints(type(config)).items():
+    kind: type = type(config)
+    for name, hint in type_hints(kind).items():
         allowed = get_args(hint) if get_origin(hint) is UnionType else (hint,)
         if any(part is bool or is_dataclass(part) for part in allowed):
             value = getattr(config, name)
@@ -130,6 +131,7 @@ def settle_types(config: Any) -> None:
 
 def check_choice(config: Any, name: str) -> None:
     """Refuse a value that the field's Literal does not list."""
-    allowed = get_args(type_hints(type(config))[name])
+    kind: type = type(config)
+    allowed = get_args(type_hints(kind)[name])
     if getattr(config, name) not in allowed:
         raise ValueError(f"{name} must be one of {list(allowed)}, got {shown(getattr(config, name))}")

@@ -21,9 +21,9 @@ from torch import Tensor
 from mental_accounts.accounts import Books, Codebook, RewardTransform, UpdateRule
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data.annotation import Annotation
-from mental_accounts.data.step_columns import columns_for, columns_of, rows_of_steps
 from mental_accounts.data.data_checks import Steps, Values, checked_steps
 from mental_accounts.data.description import Statistics, statistics_of
+from mental_accounts.data.step_columns import columns_for, columns_of, rows_of_steps
 from mental_accounts.data.storage import StepStorage, check_memory
 from mental_accounts.data.trajectory_files import read_trajectories, write_trajectories
 from mental_accounts.errors import DataError

@@ -12,8 +12,8 @@ from typing import Any
 from torch import Tensor
 
 from mental_accounts.action_spec import ActionSpec
-from mental_accounts.data.step_columns import NAMES, columns_for, rows_of_steps
 from mental_accounts.data.data_checks import Steps, checked_steps
+from mental_accounts.data.step_columns import NAMES, columns_for, rows_of_steps
 from mental_accounts.data.storage import StepStorage
 from mental_accounts.data.tensor_files import OLD_FORMAT, read_tensors, write_tensors
 from mental_accounts.errors import DataError
