@@ -33,6 +33,8 @@ class Compare:
     """How many seeds: 0, 1, ..."""
     first_seed: int = 0
     """The first of them."""
+    data_per_seed: bool = False
+    """Every seed has data of its own, made or drawn with it; else one data set for all."""
     preset: PresetName = "quick"
     """Where every run starts from."""
     set: tuple[str, ...] = ()
@@ -48,7 +50,9 @@ class Compare:
 
         seeds = seeds_from(self.first_seed, self.seeds)
         changes = parse_changes(self.set)
-        study = plan_study(self.task, self.methods, seeds, self.preset, changes, self.running.out)
+        study = plan_study(
+            self.task, self.methods, seeds, self.preset, changes, self.running.out, data_per_seed=self.data_per_seed
+        )
         return conclude(run_planned(study, self.running))
 
 

@@ -86,6 +86,7 @@ def compare(
     methods: str | Sequence[str] | None = None,
     *,
     seeds: int | Sequence[int] = 2,
+    data_per_seed: bool = False,
     preset: PresetName = "quick",
     out: str | Path | None = None,
     workers: int | None = None,
@@ -104,6 +105,7 @@ def compare(
         methods: the baseline, then the methods to compare with it; `ewa-vq-odt:beta=0.1` changes fields of one method.
             None: odt, ewa-vq-odt and bc, with preset hidden ledger-odt too.
         seeds: how many (0, 1, ...), or which.
+        data_per_seed: whether every seed has data of its own, instead of one data set for all.
         preset: where every run starts from.
         out: the folder; None: comparisons/<tasks>-<preset>. Given the same folder again, it continues where it stopped.
         workers: runs at a time; None: as many as cores and memory allow.
@@ -122,7 +124,8 @@ def compare(
     tasks, methods = usual_tasks if tasks is None else tasks, usual_methods if methods is None else methods
     given = (tasks,) if isinstance(tasks, str) else tuple(tasks)
     running = Running(None if out is None else Path(out), workers, launcher, address, cpus, gpus)
-    study = plan_study(given, (methods,) if isinstance(methods, str) else methods, chosen, preset, changes, running.out)
+    named = (methods,) if isinstance(methods, str) else methods
+    study = plan_study(given, named, chosen, preset, changes, running.out, data_per_seed=data_per_seed)
     shown = Console().is_terminal if progress is None else progress
     console = Console(quiet=not shown)
     again, say = "the same call of ma.compare", partial(print_line, console)
@@ -140,6 +143,8 @@ def plan_study(
     preset: PresetName,
     changes: Mapping[str, Any],
     out: Path | None = None,
+    *,
+    data_per_seed: bool = False,
 ) -> Study:
     """The runs of a comparison; invalid settings are refused here.
 
@@ -148,7 +153,8 @@ def plan_study(
     base = with_changes(preset_of(preset).for_method("ewa-vq-odt"), changes)
     name = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", task) for task in tasks)[:80]
     arms = tuple(Arm.parse(text) for text in methods)
-    return Study(out or Path("comparisons") / f"{name}-{preset}", tuple(tasks), arms, tuple(seeds), base, preset)
+    folder = out or Path("comparisons") / f"{name}-{preset}"
+    return Study(folder, tuple(tasks), arms, tuple(seeds), base, preset, data_per_seed)
 
 
 def seeds_from(first: int, count: int) -> tuple[int, ...]:
