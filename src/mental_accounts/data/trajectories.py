@@ -85,6 +85,8 @@ class Trajectories:
         self.gamma, self.action_spec, self.info = gamma, action_spec, dict(info or {})
         self.annotation: Annotation | None = None
         self.storage = StepStorage(_columns(obs_dim, action_dim, foregone), capacity, device)
+        self.version = 0
+        """How often trajectories were added or removed, for those who remember where they are."""
         self._evicted = 0  # steps dropped so far: trajectories remember where they begin, counted from the very first
         self._begins: list[int] = []
         self._lengths: list[int] = []
@@ -222,8 +224,13 @@ class Trajectories:
     @property
     def first_returns_to_go(self) -> Tensor:
         """(trajectories,) float32, on the CPU: the return-to-go at the first step; the return, if γ is 1."""
-        begins = torch.tensor([begin - self._evicted for begin in self._begins], dtype=torch.int64)
+        begins = self.first_rows - self.storage.first
         return self.returns_to_go[begins.to(self.device)].cpu()
+
+    @property
+    def first_rows(self) -> Tensor:
+        """(trajectories,) int64, on the CPU: the row of each trajectory's first step in the storage."""
+        return torch.tensor(self._begins, dtype=torch.int64) + (self.storage.first - self._evicted)
 
     @property
     def terminated(self) -> Tensor:
@@ -316,6 +323,7 @@ class Trajectories:
         dropped = sum(self._lengths[:n])
         self.storage.drop(dropped)
         self._evicted += dropped
+        self.version += 1
         for table in (self._begins, self._lengths, self._returns, self._terminated, self._truncated):
             del table[:n]
 
@@ -463,6 +471,7 @@ class Trajectories:
             rows |= self.annotation.annotate(observations, actions, paid, lengths, foregone)
         before = self._evicted + self.storage.count
         self.storage.extend(rows, len(steps))
+        self.version += 1
         self._begins += (begins + before).tolist()
         self._lengths += lengths.tolist()
         self._returns += np.add.reduceat(rewards.numpy(), begins.numpy()).tolist()
@@ -474,7 +483,7 @@ class Trajectories:
         twin = object.__new__(Trajectories)
         twin.gamma, twin.action_spec, twin.info = self.gamma, self.action_spec, dict(self.info)
         twin.annotation = None if self.annotation is None else self.annotation.to(storage.device)
-        twin.storage, twin._evicted = storage, 0
+        twin.storage, twin.version, twin._evicted = storage, 0, 0
         twin._lengths = [self._lengths[i] for i in chosen]
         twin._begins = [0, *np.cumsum(twin._lengths).tolist()][: len(twin._lengths)]
         twin._returns = [self._returns[i] for i in chosen]

@@ -33,6 +33,7 @@ class RepeatedUpdate:
         if self.graph is None and self.wanted and self.made >= WARM_UPS:
             self._capture()
         if self.graph is not None:
+            self.sampler.refresh()
             self.graph.replay()
         elif self.wanted:
             self._on_side_stream()
@@ -65,6 +66,7 @@ class RepeatedUpdate:
     def _capture(self) -> None:
         """Capture one update without running it."""
         self.sampler.store.pin_addresses()
+        self.sampler.refresh()
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.sampler.generator)
         try:

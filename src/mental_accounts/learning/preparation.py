@@ -89,6 +89,11 @@ class Preparation:
                 "--model.accounts.ledger-input none changes nothing: ledger-odt always reads its ledger; --method "
                 "ewa-vq-odt has the paper's bias instead, and --method odt no accounts"
             )
+        if config.target_return is not None and not self.policy.reads_returns:
+            lines.append(
+                f"--target-return changes nothing: {config.method} does not read the return-to-go"
+                + (", unless --model.return-input True" if config.method == "gru" else "")
+            )
         lines += self._doubts_about_critics(config)
         if config.improve == "none" and config.values != ValueConfig():
             lines.append("--values.… changes nothing without critics: give --improve td3")
@@ -131,7 +136,7 @@ class Preparation:
         if last_return is None or self.task is None or last_return >= found.return_mean - margin:
             return None
         advice = "try more updates"
-        if self.policy.is_sequence_model:
+        if self.policy.method != "bc":
             advice += ", AdamW without dropout (as preset quick has), and --method bc to see how far cloning goes"
         return (
             f"the last return, {last_return:.1f}, is far below the data's mean of {found.return_mean:.1f}: the policy "
@@ -252,7 +257,9 @@ def resolve_model(model: ModelConfig, task: Task | None, data: Trajectories, dec
         longest = declared or int(data.lengths.max())
         steps = longest if data.gamma == 1 else (1 - data.gamma**longest) / (1 - data.gamma)
         scale = min(scale, return_scale(steps * data.rewards.abs().mean().reshape(1)))
-    context = model.context_length if task is None else min(task.eval_context_length, model.context_length)
+    context = model.context_length  # of windows that begin with an episode; others may have one for acting
+    if task is not None and model.windows != "episodes":
+        context = min(task.eval_context_length, context)
     embedding = False if task is None else task.timestep_embedding
     return replace(
         model,
