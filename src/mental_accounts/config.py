@@ -365,7 +365,8 @@ class TrainConfig:
         elif self.method == "ledger-odt":
             accounts = replace(accounts, ledger_input="none", **OF_THE_BIAS)
         if method == "bc":
-            model = replace(model, reward_input="none", return_input=None)
+            model = replace(model, reward_input="none" if model.reward_input == "state" else model.reward_input)
+            model = replace(model, return_input=None)
         elif method == "gru":
             model = replace(model, windows="auto" if model.windows == "steps" else model.windows)
         else:

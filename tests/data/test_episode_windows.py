@@ -64,9 +64,8 @@ def test_a_window_is_an_episode_or_a_piece_with_what_comes_before(
             assert begin % length == 0
             assert first == max(0, begin - carried)
             assert steps[-1][1] == min(begin + length, T) - 1
-            assert bool((window.mask[b].long().diff() >= 0).all()) and bool(
-                (window.counted[b].long().diff() >= 0).all()
-            )
+            assert bool((window.mask[b].long().diff() >= 0).all())
+            assert bool((window.counted[b].long().diff() >= 0).all())
             part = slice(first, first + len(steps))
             before = {"previous_rewards": parts[i].rewards, "previous_actions": parts[i].actions}
             for name, values in {"rewards": parts[i].rewards, "actions": parts[i].actions, **before}.items():
@@ -157,8 +156,8 @@ def test_transformers_learn_from_whole_episodes_with_their_accounts() -> None:
         plain = WindowSampler(store, 32, L, torch.Generator(), scope, previous_rewards=True)
         sampler.refresh()
         rows = sampler._rows(torch.rand(32, dtype=torch.float64))
-        for ours, theirs in ((sampler.at(rows), plain.at(rows)),
-                             (sampler.transitions_at(rows).following, plain.transitions_at(rows).following)):  # fmt: skip
+        later = sampler.transitions_at(rows).following, plain.transitions_at(rows).following
+        for ours, theirs in ((sampler.at(rows), plain.at(rows)), later):
             K = ours.mask.shape[1]
             for name, values in theirs.tensors().items():
                 assert torch.equal(getattr(ours, name), values[:, -K:]), name
@@ -192,7 +191,7 @@ def test_what_each_method_learns_from() -> None:
     recurrent = made(method="gru")
     assert isinstance(recurrent, EpisodeSampler)
     assert (recurrent.context_length, recurrent.carried, recurrent.lead) == (30, 0, True)
-    assert recurrent.previous_rewards and recurrent.previous_actions
+    assert (recurrent.previous_rewards, recurrent.previous_actions) == (True, True)
     cut = made(method="gru", episode_length=20, reward_input="none")
     assert (cut.context_length, cut.stride, cut.carried, cut.previous_rewards) == (40, 20, 20, False)
     later = made(method="gru", longest=80)

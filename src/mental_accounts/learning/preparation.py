@@ -79,7 +79,9 @@ class Preparation:
                 "nothing until other rewards come"
             )
         for flag, asked in (("target", config.target_return), ("exploration", config.exploration_return)):
-            if asked is not None and is_far_outside(asked, self.data.first_returns_to_go):
+            if asked is not None and self.policy.is_recurrent and not self.policy.reads_returns:
+                lines.append(f"--{flag}-return changes nothing: gru reads the return with --model.return-input True")
+            elif asked is not None and is_far_outside(asked, self.data.first_returns_to_go):
                 lines.append(
                     f"--{flag}-return asks for {asked:g}, far outside the data, whose returns are "
                     f"{describe_range(self.data.first_returns_to_go)}"
@@ -88,11 +90,6 @@ class Preparation:
             lines.append(
                 "--model.accounts.ledger-input none changes nothing: ledger-odt always reads its ledger; --method "
                 "ewa-vq-odt has the paper's bias instead, and --method odt no accounts"
-            )
-        if config.target_return is not None and not self.policy.reads_returns:
-            lines.append(
-                f"--target-return changes nothing: {config.method} does not read the return-to-go"
-                + (", unless --model.return-input True" if config.method == "gru" else "")
             )
         lines += self._doubts_about_critics(config)
         if config.improve == "none" and config.values != ValueConfig():

@@ -133,7 +133,16 @@ class Context:
         self.unsettled.zero_()
 
     def window(self) -> Window:
-        """The policy's input for the step begun by `observe`; fields not known yet at its last step are not read."""
+        """The policy's input for the step begun by `observe`; fields not known yet at its last step are not read.
+
+        A context of whole episodes is mostly padding at first: where looking is free, what all have is left out.
+        """
+        shown = self._whole_window()
+        if not self.config.learns_episodes or self.config.is_recurrent or not looking_is_free(self.mask):
+            return shown
+        return shown.since(int(self.mask.any(dim=0).long().argmax()))
+
+    def _whole_window(self) -> Window:
         plain = Window(
             self.observations,
             self.actions,

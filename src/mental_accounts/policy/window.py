@@ -49,6 +49,10 @@ class Window:
         """The same on another device."""
         return replace(self, **{name: value.to(device) for name, value in self.tensors().items()})
 
+    def since(self, step: int) -> Self:
+        """The last of the K steps, from number `step` on."""
+        return replace(self, **{name: value[:, step:] for name, value in self.tensors().items() if name != "memory"})
+
     def __getitem__(self, rows: slice) -> Self:
         """Some of the B trajectories."""
         return replace(self, **{name: value[rows] for name, value in self.tensors().items()})
