@@ -101,6 +101,7 @@ def test_reproduce_prints_the_tables_and_draws_the_figure(
         (["--preset=hidden"], "hidden-arm", ["odt", "ewa-vq-odt", "ledger-odt", "bc"]),
         (["--preset", "hidden", "--task", "drifting-bandit", "--methods", "odt", "ledger-odt"], "drifting-bandit",
          ["odt", "ledger-odt"]),
+        (["--methods", "odt", "gru"], "hopper-medium", ["odt", "gru"]),
     ],
 )  # fmt: skip
 def test_what_is_compared_unless_told(

@@ -206,8 +206,13 @@ class Trajectories:
     @property
     def first_returns_to_go(self) -> Tensor:
         """(trajectories,) float32, on the CPU: the return-to-go at the first step; the return, if γ is 1."""
-        begins = torch.tensor([begin - self._evicted for begin in self._begins], dtype=torch.int64)
+        begins = self.first_rows - self.storage.first
         return self.returns_to_go[begins.to(self.device)].cpu()
+
+    @property
+    def first_rows(self) -> Tensor:
+        """(trajectories,) int64, on the CPU: the row of each trajectory's first step in the storage."""
+        return torch.tensor(self._begins, dtype=torch.int64) + (self.storage.first - self._evicted)
 
     @property
     def terminated(self) -> Tensor:
@@ -300,6 +305,7 @@ class Trajectories:
         dropped = sum(self._lengths[:n])
         self.storage.drop(dropped)
         self._evicted += dropped
+        self.version += 1
         for table in (self._begins, self._lengths, self._returns, self._terminated, self._truncated):
             del table[:n]
 
@@ -426,6 +432,8 @@ class Trajectories:
     ) -> None:
         self.storage, self.gamma, self.action_spec, self.info = storage, gamma, action_spec, dict(info or {})
         self.annotation = None
+        self.version = 0
+        """How often trajectories were added or removed, for those who remember where they are."""
         self._evicted = 0  # steps dropped so far: trajectories remember where they begin, counted from the very first
         self._begins: list[int] = []
         self._lengths: list[int] = []
@@ -447,6 +455,7 @@ class Trajectories:
     def _enter(self, steps: Steps, before: int) -> None:
         """Enter the trajectories of these steps; so many steps came before them."""
         begins = steps.lengths.cumsum(0) - steps.lengths
+        self.version += 1
         self._begins += (begins + before).tolist()
         self._lengths += steps.lengths.tolist()
         self._returns += np.add.reduceat(steps.rewards.double().numpy(), begins.numpy()).tolist()

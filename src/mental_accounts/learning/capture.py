@@ -37,6 +37,7 @@ class RepeatedUpdate:
         if self.graph is None and self.wanted and self.made >= WARM_UPS:
             self._capture()
         if self.graph is not None:
+            self.sampler.refresh()
             self.graph.replay()
             if self.made % AHEAD == 0:
                 self._wait()
@@ -78,6 +79,7 @@ class RepeatedUpdate:
     def _capture(self) -> None:
         """Capture one update without running it."""
         self.sampler.store.pin_addresses()
+        self.sampler.refresh()
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.sampler.generator)
         try:
