@@ -28,6 +28,7 @@ from mental_accounts.value_options import ValueConfig
 from tests.policy.helpers import BOX, DISCRETE, make_policy, numbers, tiny
 
 from .conftest import aim_data
+from .cut_runs import numbers as numbers_of
 from .cut_runs import run_cut_and_whole, start
 from .test_half_weights import set_up
 from .test_values import CONFIG, store_for
@@ -185,6 +186,25 @@ def test_changing_the_method_takes_along_what_it_has(aim: TrainConfig) -> None:
     assert asked.for_method("bc").model.return_input is None
     steps = replace(aim, method="odt", model=replace(aim.model, windows="steps"))
     assert steps.for_method("gru").model.windows == "auto"
+
+
+@pytest.mark.learning
+def test_rewards_tell_which_arm_pays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a drifting bandit nothing else does: without them, a policy can only copy how often each arm was played."""
+    monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path / "cache"))
+    model = replace(PRESETS["hidden"].for_method("gru").model, hidden=32)
+    config = replace(
+        PRESETS["hidden"].for_method("gru"), task="drifting-bandit", data_steps=60_000, device="cpu", lr=5e-3,
+        warmup_updates=20, grad_clip=1.0, weight_decay=0.0, batch_size=16, pretrain_iterations=1,
+        updates_per_pretrain_iteration=400, eval_episodes=100,
+    )  # fmt: skip
+    returns = {}
+    for reward_input in ("state", "none"):
+        path = tmp_path / reward_input
+        start(replace(config, model=replace(model, reward_input=reward_input)), path).run()
+        returns[reward_input] = numbers_of(path)[-1]["evaluation/return_mean_gm"]
+    assert returns["state"] > 45  # 72 and 65 with two seeds; the data have 105
+    assert returns["none"] < 20  # 6 and 3
 
 
 # A transformer over whole episodes.

@@ -9,7 +9,7 @@ and the time goes into the sequence of steps rather than into products.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +34,13 @@ class Recurrent(nn.Module):
         self.embed_return = nn.Linear(1, config.hidden, bias=False) if config.reads_returns else None
         self.layers = nn.ModuleList(nn.GRU(config.hidden, config.hidden) for _ in range(config.gru_layers))
         self.dropout = config.dropout
+
+    def train(self, mode: bool = True) -> Self:
+        """As for any module; but layers, which have no dropout of their own, stay in the one mode with cuDNN gradients."""
+        super().train(mode)
+        for layer in self._grus:
+            layer.train()
+        return self
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
