@@ -36,7 +36,7 @@ class Recurrent(nn.Module):
         self.dropout = config.dropout
 
     def train(self, mode: bool = True) -> Self:
-        """As for any module; but layers, which have no dropout of their own, stay in the one mode with cuDNN gradients."""
+        """As for any module; but layers, which have no dropout of their own, stay in the mode with cuDNN gradients."""
         super().train(mode)
         for layer in self._grus:
             layer.train()
