@@ -139,6 +139,7 @@ def as_processes(jobs: Sequence[Job], clock: Clock, at_a_time: int) -> dict[str,
         assert problem is None, problem
         worker.close()
         worker.end(60)
+        worker.release()
         clock.ends(job.name)
 
     begun = time.monotonic()

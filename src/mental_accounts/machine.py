@@ -12,6 +12,8 @@ import torch
 from mental_accounts.errors import UsageError
 
 CONTAINER = Path("/sys/fs/cgroup")
+FULL = ("CUDA out of memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
+"""How libraries say that a GPU's memory is full."""
 
 
 def usable_cores() -> int:
@@ -42,6 +44,14 @@ def _of_machine() -> int:
     with contextlib.suppress(OSError, StopIteration), open("/proc/meminfo") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
     return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that it followed from, says that memory is full: the machine's, or a GPU's."""
+    if error is None:
+        return False
+    says_so = isinstance(error, MemoryError | torch.OutOfMemoryError) or any(text in str(error) for text in FULL)
+    return says_so or is_out_of_memory(error.__context__)
 
 
 def in_words(count: int) -> str:

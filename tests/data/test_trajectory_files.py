@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from mental_accounts.data import Trajectories
+from mental_accounts.data import DataError, Trajectories
 from mental_accounts.data.step_columns import NAMES
 from mental_accounts.data.tensor_files import FORMAT, OLD_FORMAT, checksum
 from tests.data.slow_windows import episodes, store_of
@@ -117,3 +117,10 @@ def test_observations_without_zeros_at_their_end(tmp_path: Path) -> None:
     tensors["padded.observations"][-1] = 5.0
     rewrite(path, tensors)
     assert_same(store, Trajectories.load(path))
+
+
+def test_a_discount_that_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    saved(path)
+    with pytest.raises(DataError, match="gamma must be in"):
+        Trajectories.load(path, gamma=2.0)

@@ -72,6 +72,7 @@ def test_a_killed_worker_takes_one_run_with_it(aim: TrainConfig, tmp_path: Path)
     process = worker._process
     worker.close()
     worker.end(60)
+    worker.release()
     assert process is not None
     assert process.returncode == 0
     assert [first.is_finished, second.is_finished] == [True, True]

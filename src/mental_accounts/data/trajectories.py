@@ -312,6 +312,7 @@ class Trajectories:
     def reserve(self, capacity: int) -> None:
         """Make room for `capacity` steps in total; moves to new memory if there is less."""
         self.storage.reserve(capacity)
+        self.version += 1
 
     def pin_addresses(self) -> None:
         """Guarantee that no tensor moves from now on, for a CUDA graph that reads them: a full store is then an error.
@@ -371,14 +372,12 @@ class Trajectories:
         return self._twin(storage, chosen)
 
     def without_foregone(self) -> "Trajectories":
-        """The same trajectories without the rewards of actions not taken; the store itself if it has none.
-
-        A store without room for further steps is not copied: the two share their columns.
-        """
+        """The same trajectories without the rewards of actions not taken; the store itself if it has none."""
         if self.foregone is None:
             return self
-        kept = {name: self.storage.padded(name) for name in self.storage.columns if name != "foregone"}
-        return self._twin(StepStorage.holding(kept), range(len(self)))
+        twin = self.select(torch.arange(len(self)))
+        del twin.storage.columns["foregone"]
+        return twin
 
     def to(self, device: torch.device | str) -> "Trajectories":
         """The store itself if it is on that device, else a copy there; raises first if memory is too small."""
@@ -408,6 +407,7 @@ class Trajectories:
             check_memory(path.stat().st_size, device)
         found = read_trajectories(path)
         steps, gamma = found.steps, found.gamma if gamma is None else gamma
+        _check_gamma(gamma)
         storage = found.storage
         if storage is None or gamma != found.gamma:
             storage = StepStorage(columns_for(steps), len(steps))

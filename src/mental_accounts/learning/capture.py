@@ -12,6 +12,7 @@ import torch
 
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.learning.update import Updater
+from mental_accounts.machine import is_out_of_memory
 
 WARM_UPS = 3
 """Eager updates before the capture: they set up optimiser states and workspaces, and count as updates."""
@@ -61,7 +62,7 @@ class RepeatedUpdate:
                     warnings.simplefilter("ignore")
                 self.updater.learn_from(self.sampler)
         except Exception as error:
-            if not self.updater.is_compiled or self.made:
+            if not self.updater.is_compiled or self.made or is_out_of_memory(error):
                 raise
             self.say(f"updates cannot be compiled here ({_first_line(error)}); continuing without, more slowly")
             self.updater.uncompile()
@@ -86,6 +87,8 @@ class RepeatedUpdate:
             with torch.cuda.graph(graph):
                 self.updater.learn_from(self.sampler)
         except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
             self.wanted = False
             self.say(f"updates cannot be captured in a CUDA graph here ({error}); continuing without, more slowly")
             return

@@ -23,15 +23,13 @@ from mental_accounts.learning.freed_memory import keep_freed_memory
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.run_view import SilentView
 from mental_accounts.learning.trainer import Trainer
-from mental_accounts.machine import own_memory
+from mental_accounts.machine import is_out_of_memory, own_memory
 from mental_accounts.module_paths import find_own_modules
 from mental_accounts.study.room import Footprint
 
 REPORT_SECONDS = 0.25
 CONTEXT_BYTES = 600_000_000
 """What CUDA and its libraries take of a GPU for one process."""
-FULL = ("out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED")
-"""How libraries say that a GPU's memory is full."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +120,7 @@ def make_run(folder: RunFolder) -> int:
         return 128 + int(getattr(stop, "signal_number", signal.SIGINT))
     except Exception as error:
         words = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        is_full = isinstance(error, MemoryError | torch.OutOfMemoryError) or any(text in words for text in FULL)
-        send({"error": words, "out_of_memory": is_full})
+        send({"error": words, "out_of_memory": is_out_of_memory(error)})
     gc.collect()  # a trainer refers to itself, by its callbacks
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()

@@ -69,7 +69,8 @@ class Worker:
                     hear(values)
         except BrokenPipeError:
             pass
-        return problem or Failed(self._last_words(process.wait()))
+        code = process.wait()  # before another run is sent to it
+        return problem or Failed(self._last_words(code))
 
     def close(self) -> None:
         """Let it end, once its run is over."""
@@ -102,10 +103,9 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._release()
 
-    def _release(self) -> None:
-        """Close what belonged to a process that has ended."""
+    def release(self) -> None:
+        """Close what belonged to a process that has ended; nobody reads it any more."""
         process = self._process
         for file in (self._errors, *(() if process is None else (process.stdin, process.stdout))):
             if file is not None:
@@ -113,14 +113,15 @@ class Worker:
                     file.close()
 
     def _start(self) -> subprocess.Popen[str]:
-        self._release()
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (it lives as long as the process)
+        self.release()
+        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (it lives as long as the process)
         self._process = subprocess.Popen(
             PROGRAM,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
+            errors="replace",
             env=os.environ | self.environ | dict.fromkeys(THREAD_SETTINGS, str(self.threads)),
             start_new_session=True,  # Ctrl-C reaches only us; we ask the runs to stop
         )
