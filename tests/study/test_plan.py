@@ -66,7 +66,7 @@ def test_changes_find_their_field_and_keep_its_type() -> None:
     ("text", "message"),
     [
         ("ewa", "there is no method 'ewa'; did you mean ewa-vq-odt"),
-        ("zzz", "there are bc, dt, odt, ewa-vq-odt, ledger-odt"),
+        ("zzz", "there are bc, gru, dt, odt, ewa-vq-odt, ledger-odt"),
         ("ledger", "there is no method 'ledger'; did you mean ledger-odt"),
         ("odt:bata=1", "no field 'bata' to set; did you mean beta"),
         ("odt:beta", "must look like field=value"),
