@@ -237,6 +237,9 @@ class TrainConfig:
     """Number of offline steps; None: the task's default."""
     data_seed: int = 0
     """Seed of the offline data."""
+    held_out: float = 0.0
+    """Share of the offline trajectories that are not learned from. The policy is measured on them after every
+    pretraining iteration, and pretraining ends with the weights that were best there. 0: none."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The network."""
     values: ValueConfig = field(default_factory=ValueConfig)
@@ -250,6 +253,8 @@ class TrainConfig:
     """Weight decay."""
     warmup_updates: int = 10_000
     """Updates of linear learning-rate warm-up."""
+    anneal: bool = False
+    """Whether learning rates, those of critics too, fall linearly to 0 at the run's last update."""
     grad_clip: float = 0.25
     """Gradients are clipped to this global norm."""
     batch_size: int = 256
@@ -326,6 +331,7 @@ class TrainConfig:
         for name in ("lr", "grad_clip", "initial_lambda", "lambda_lr"):
             check_positive(name, getattr(self, name))
         check_number("weight_decay", self.weight_decay, 0.0, 1e6, closed=True)
+        check_number("held_out", self.held_out, 0.0, 0.9, closed=True)
         check_number("checkpoint_seconds", self.checkpoint_seconds, 0.0, math.inf, closed=True)
         for name in ("target_return", "exploration_return", "target_entropy"):
             if getattr(self, name) is not None:
@@ -335,6 +341,11 @@ class TrainConfig:
                 check_count(name, getattr(self, name), least)
         if self.pretrain_iterations and self.task is None:
             object.__setattr__(self, "pretrain_iterations", 0)  # nothing to learn from offline
+        if self.held_out and not self.pretrain_iterations:
+            raise ValueError(
+                "held_out chooses among the policies of pretraining, and there is none; give a task and "
+                "pretrain_iterations, or leave it out"
+            )
         if self.pretrain_iterations + self.online_iterations == 0:
             raise ValueError(
                 "there is nothing to do: online_iterations is 0, and so is pretrain_iterations (as always without "

@@ -87,6 +87,17 @@ def test_warm_up_is_linear_then_flat() -> None:
         Lamb([p], betas=(1.0, 0.9))
 
 
+def test_rates_are_annealed_to_zero() -> None:
+    optimizer = make_optimizer("adamw", [torch.nn.Parameter(torch.zeros(1))], 0.1, 0.0, torch.device("cpu"))
+    warm_up, seen = WarmUp(optimizer, 2, until=8), []
+    for _ in range(10):
+        seen.append(float(optimizer.param_groups[0]["lr"]) / 0.1)
+        warm_up.advance()
+    assert seen == pytest.approx([0.5, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8, 0, 0])
+    with pytest.raises(ValueError, match="at least one update"):
+        WarmUp(optimizer, 2, until=0)
+
+
 def test_clipping_returns_the_norm_before() -> None:
     params = [torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(4))]
     params[0].grad, params[1].grad = torch.full((3,), 2.0), torch.zeros(4)

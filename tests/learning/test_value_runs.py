@@ -56,6 +56,7 @@ def test_a_run_that_improves_is_resumed_exactly(aim: TrainConfig, kind: str, tmp
     """Stopped early in the first online iteration; where TD errors pay, also while pretraining, and later."""
     credit = "td" if kind.startswith("td") else "reward"
     config = improving(aim, "dt" if kind == "dt" else "ledger-odt", credit=credit)
+    config = replace(config, anneal=kind == "dt")
     if "window" in kind:
         accounts = replace(config.model.accounts, account_scope="window")
         config = replace(config, model=replace(config.model, accounts=accounts))

@@ -128,15 +128,18 @@ def make_optimizer(
 class WarmUp:
     """Linear warm-up: the learning rate of update n (from 0) is lr · min((n + 1) / steps, 1).
 
+    With `until` it is also multiplied by 1 - n / until, and is 0 from that update on.
     `advance` is called after every update; it works only on tensors, so that it can be part of a CUDA graph.
     """
 
-    def __init__(self, optimizer: Optimizer, steps: int) -> None:
+    def __init__(self, optimizer: Optimizer, steps: int, until: int | None = None) -> None:
         if steps < 1:
             raise ValueError(f"warm-up steps must be at least 1, got {steps}")
+        if until is not None and until < 1:
+            raise ValueError(f"the learning rate must be positive for at least one update, got until = {until}")
         if not all(isinstance(group["lr"], Tensor) for group in optimizer.param_groups):
             raise TypeError("the optimiser's lr must be a tensor, as make_optimizer gives it")
-        self.steps = steps
+        self.steps, self.until = steps, until
         self._optimizer = optimizer
         self._targets = [float(group["lr"]) for group in optimizer.param_groups]
         self.updates = torch.zeros((), device=optimizer.param_groups[0]["lr"].device, dtype=torch.float64)
@@ -159,6 +162,8 @@ class WarmUp:
 
     def _set_rates(self) -> None:
         share = ((self.updates + 1) / self.steps).clamp(max=1.0)
+        if self.until is not None:
+            share = share * (1.0 - self.updates / self.until).clamp(min=0.0)
         for group, target in zip(self._optimizer.param_groups, self._targets, strict=True):
             group["lr"].copy_(target * share)
 

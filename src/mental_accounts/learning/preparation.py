@@ -18,6 +18,7 @@ from mental_accounts.errors import UsageError
 from mental_accounts.learning.episodes import as_trajectories
 from mental_accounts.learning.events import Message
 from mental_accounts.learning.footprint import check_data_steps, check_run
+from mental_accounts.learning.held_out import split
 from mental_accounts.learning.make_env import EnvironmentSource, declared_limit, longest_episode
 from mental_accounts.learning.parallel_envs import Environments
 from mental_accounts.learning.rollout import play_randomly
@@ -42,6 +43,8 @@ class Preparation:
     task: Task | None
     longest: int
     """The most steps of an episode."""
+    held_out: Trajectories | None = None
+    """Offline trajectories that are not learned from."""
 
     @property
     def env_id(self) -> str:
@@ -193,7 +196,8 @@ def prepare(
     policy = _policy_config(config, resolve_model(config.model, task, data, declared), state_dim, action)
     if not policy.enters_foregone:
         data = data.without_foregone()
-    return Preparation(source, policy, data, task, longest)
+    learned, held_out = split(data, config)
+    return Preparation(source, policy, learned, task, longest, held_out)
 
 
 def check_settings(config: TrainConfig, flag: Callable[[str], str]) -> None:

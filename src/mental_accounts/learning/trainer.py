@@ -39,6 +39,7 @@ from mental_accounts.learning.events import (
     StepDone,
     UpdateDone,
 )
+from mental_accounts.learning.held_out import HeldOut
 from mental_accounts.learning.loggers import Logger, Tracker, check_tracker, make_loggers
 from mental_accounts.learning.make_env import EnvironmentSource
 from mental_accounts.learning.measures import account_measures, evaluation_measures, exploration_measures
@@ -186,6 +187,8 @@ class Trainer:
             self.updater.compile()
         self.offline = data.to(self.device)
         annotate(self.offline, self.policy)
+        held_out = self.prepared.held_out
+        self.held_out = None if held_out is None else HeldOut(held_out, self.updater, config)
         self.replay = Replay(self.offline, config.replay_size, self.prepared.longest)
         self.generator = torch.Generator(self.device)
         self.evaluators = self._players(config.eval_episodes, sample=False)
@@ -219,6 +222,8 @@ class Trainer:
         if self.progress.device != self.device.type:
             raise CheckpointError(f"the run began on {self.progress.device} and can only go on there")
         self.updater.load_tensors(checkpoint.tensors)
+        if self.held_out is not None:
+            self.held_out.load_tensors(checkpoint.tensors)
         episodes = self._read_trajectories(checkpoint)
         before = len(episodes) - self.progress.explored_episodes
         self.replay.add(episodes[:before])
@@ -268,6 +273,10 @@ class Trainer:
         learned = time.monotonic()
         line: dict[str, Any] = {"iteration": number + 1, "phase": phase}
         line |= {"updates": progress.updates, "env_steps": progress.env_steps} | (progress.explored or {})
+        if self.held_out is not None and not online:
+            line |= self.held_out.measure(number)
+            if number + 1 == config.pretrain_iterations:
+                self.held_out.restore()
         if self._evaluation_is_due(number, online):  # may be interrupted: nothing of the iteration is spent before
             line |= self._evaluate(number)
         line["best_return"] = progress.best_return
@@ -398,7 +407,7 @@ class Trainer:
             self.progress.files.append(name)
             self._unsaved = []
         self.progress.seconds = time.monotonic() - self._begun
-        tensors = self.updater.tensors()
+        tensors = self.updater.tensors() | ({} if self.held_out is None else self.held_out.tensors())
         tensors["generator.windows"] = self.generator.get_state()
         tensors["generator.cpu"] = torch.get_rng_state()
         if self.device.type == "cuda":

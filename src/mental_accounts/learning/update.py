@@ -38,7 +38,7 @@ class Updater:
             self._half = HalfWeights(policy.transformer)
         self.objective = Objective(policy.config, config.initial_lambda, config.target_entropy).to(device)
         self.optimizer = make_optimizer(config.optimizer, policy.parameters(), config.lr, config.weight_decay, device)
-        self.warm_up = WarmUp(self.optimizer, config.warmup_updates)
+        self.warm_up = WarmUp(self.optimizer, config.warmup_updates, config.total_updates if config.anneal else None)
         on_gpu = device.type == "cuda"
         self.lambda_optimizer = torch.optim.Adam(
             [self.objective.log_lambda], lr=config.lambda_lr, capturable=on_gpu, fused=on_gpu

@@ -31,7 +31,7 @@ from mental_accounts.learning.checkpoint import load_optimizer_tensors, optimize
 from mental_accounts.learning.critics import CRITICS, action_values, critics_of, inputs_of
 from mental_accounts.learning.events import Phase
 from mental_accounts.learning.objective import Losses, mean_over
-from mental_accounts.learning.optimizers import make_optimizer
+from mental_accounts.learning.optimizers import WarmUp, make_optimizer
 from mental_accounts.policy import (
     ActionDistribution,
     Categorical,
@@ -68,6 +68,7 @@ class ValueLearner:
         self.average_critics = copy.deepcopy(self.critics).requires_grad_(False)
         learned = nn.ModuleList([self.critics, *([] if self.state_value is None else [self.state_value])])
         self.optimizer = make_optimizer("adamw", learned.parameters(), options.critic_lr, 0.0, device)
+        self.annealing = WarmUp(self.optimizer, 1, config.total_updates) if config.anneal else None
         self.alpha, self.imitation = (torch.zeros((), device=device) for _ in range(2))
         self.largest = float("inf")
         """The largest absolute value that rewards allow; a mean far above it is a divergence."""
@@ -117,6 +118,8 @@ class ValueLearner:
             loss.backward()
             self.optimizer.step()
             self.sums[: len(noted)].add_(noted, alpha=1.0 / steps)
+        if self.annealing is not None:
+            self.annealing.advance()
         self.latest_value.copy_(noted[2])
 
     def policy_loss(self, predicted: ActionDistribution, window: Window) -> tuple[Tensor, Tensor]:
@@ -241,6 +244,8 @@ class ValueLearner:
             for name, value in module.state_dict().items()
         }
         found |= optimizer_tensors("values.optimizer", self.optimizer)
+        if self.annealing is not None:
+            found["values.annealing.updates"] = self.annealing.updates
         return found | {"values.sums": self.sums, "values.latest_value": self.latest_value}
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
@@ -248,6 +253,8 @@ class ValueLearner:
         for name, module in self._modules().items():
             module.load_state_dict(part_of(tensors, f"values.{name}."))
         load_optimizer_tensors("values.optimizer", self.optimizer, tensors)
+        if self.annealing is not None:
+            self.annealing.load_state_dict({"updates": tensors["values.annealing.updates"]})
         self.sums.copy_(tensors["values.sums"])
         self.latest_value.copy_(tensors["values.latest_value"])
 
