@@ -284,6 +284,8 @@ class TrainConfig:
     """Evaluate every this many online iterations, and after the last."""
     eval_episodes: int = 10
     """Episodes per evaluation, played in parallel with the mean action."""
+    eval_sampled: bool = False
+    """Whether the last evaluation of a run is played again with sampled actions, from the same beginnings."""
     replay_size: int = 1_000
     """Trajectories in the replay buffer: initially the best offline ones; first in, first out."""
     random_episodes: int = 20

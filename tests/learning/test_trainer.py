@@ -47,6 +47,21 @@ def warnings_in(events: list[Event]) -> list[str]:
     return [event.text for event in events if isinstance(event, Message) and event.kind == "warning"]
 
 
+@pytest.mark.parametrize("method", ["dt", "odt"])
+def test_the_last_policy_is_also_evaluated_with_sampled_actions(
+    aim: TrainConfig, method: Method, tmp_path: Path
+) -> None:
+    start(replace(aim, method=method, eval_sampled=True, checkpoint_seconds=0.0), tmp_path / "run").run()
+    lines = numbers(tmp_path / "run")
+    assert [("evaluation/return_mean_sampled" in line) for line in lines] == [False] * 5 + [True]
+    last = lines[-1]
+    assert len(last["evaluation/returns_sampled"]) == len(last["evaluation/returns"])
+    assert (last["evaluation/returns_sampled"] == last["evaluation/returns"]) == (method == "dt")
+    start(replace(aim, method=method), tmp_path / "plain").run()  # nothing else changes
+    others = [{name: line[name] for name in line if "sampled" not in name} for line in lines]
+    assert others == numbers(tmp_path / "plain")
+
+
 @pytest.mark.parametrize("method", get_args(Method))
 def test_a_run_leaves_everything_behind(aim: TrainConfig, method: str, tmp_path: Path) -> None:
     config = replace(aim, method=method)

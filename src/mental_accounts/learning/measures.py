@@ -30,6 +30,12 @@ def evaluation_measures(episodes: list[Episode], task: Task | None) -> dict[str,
     return measures
 
 
+def sampled_measures(episodes: list[Episode]) -> dict[str, Any]:
+    """The same episodes, as far as they begin alike, with sampled actions."""
+    returns = [episode.total for episode in episodes]
+    return {"evaluation/return_mean_sampled": float(np.mean(returns)), "evaluation/returns_sampled": returns}
+
+
 def exploration_measures(episodes: list[Episode]) -> dict[str, float]:
     """The paper's metrics of collected trajectories."""
     return {

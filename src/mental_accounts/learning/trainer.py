@@ -42,7 +42,12 @@ from mental_accounts.learning.events import (
 from mental_accounts.learning.held_out import HeldOut
 from mental_accounts.learning.loggers import Logger, Tracker, check_tracker, make_loggers
 from mental_accounts.learning.make_env import EnvironmentSource
-from mental_accounts.learning.measures import account_measures, evaluation_measures, exploration_measures
+from mental_accounts.learning.measures import (
+    account_measures,
+    evaluation_measures,
+    exploration_measures,
+    sampled_measures,
+)
 from mental_accounts.learning.parallel_envs import PACES, Environments
 from mental_accounts.learning.preparation import Preparation, prepare
 from mental_accounts.learning.replay import Replay
@@ -215,7 +220,10 @@ class Trainer:
         )  # fmt: skip
         self._open.enter_context(contextlib.closing(made))
         noise = config.values.exploration_noise if sample and config.improve == "td3" else 0.0
-        return Actor(self.policy, n, sample=sample, noise=noise, precision=config.precision, say=self._warn), made
+        return self._actor(n, sample=sample, noise=noise), made
+
+    def _actor(self, n: int, *, sample: bool, noise: float = 0.0) -> Actor:
+        return Actor(self.policy, n, sample=sample, noise=noise, precision=self.config.precision, say=self._warn)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.progress = Progress.from_state(checkpoint.state)
@@ -347,7 +355,7 @@ class Trainer:
         every = config.pretrain_eval_every
         return every > 0 and ((number + 1) % every == 0 or number + 1 == config.pretrain_iterations)
 
-    def _evaluate(self, number: int) -> dict[str, float]:
+    def _evaluate(self, number: int) -> dict[str, Any]:
         self._emit(self._stage("evaluating", self.prepared.longest))
         seed = derive(self.config.seed, "evaluate", number)
         target = self.evaluation_target()
@@ -358,6 +366,10 @@ class Trainer:
             self.progress.best_return, self.progress.best_iteration = mean, number + 1
         returns, spread = tuple(episode.total for episode in episodes), measures["evaluation/return_std_gm"]
         self._emit(EvaluationEnded(number + 1, returns, mean, spread, target, self.progress.best_return))
+        if self.config.eval_sampled and number + 1 == self.total_iterations:
+            self._emit(self._stage("evaluating", self.prepared.longest))
+            players = self._actor(len(returns), sample=True), self.evaluators[1]
+            measures |= sampled_measures(self._play(players, target, seed))
         return measures
 
     def evaluation_target(self) -> float:
