@@ -1,0 +1,150 @@
+"""The studies of PROTOCOL.md, each as a few calls of `mental-accounts compare`.
+
+    python studies/evidence.py q1 runs/evidence                            # run what is missing; may be killed
+    python studies/evidence.py q1 runs/evidence --commands                 # print the calls
+    python studies/evidence.py q1 runs/evidence --pack results/evidence    # one small file per call, for `report`
+
+`--choosing` takes the seeds on which forms are chosen (100 to 104) instead of those of the results.
+"""
+
+import argparse
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+FIRST_SEED, FIRST_CHOOSING = 1000, 100
+PAPERS = ("hopper-medium", "walker2d-medium-replay")
+BOTH = ("hidden-arm", "drifting-bandit")
+BANDIT, ARM = "mental_accounts.environments:DriftingBandit-v0", "mental_accounts.environments:HiddenArm-v0"
+STEPS = 200
+"""Of an episode of the hidden tasks."""
+WHOLE = "odt:reward_input=state,windows=episodes,context_length=200,eval_context_length=200"
+Q1_METHODS = {
+    "odt": "ODT, K = 5",
+    "odt:reward_input=state": "ODT, K = 5, reads rewards",
+    WHOLE: "transformer over whole episodes, reads rewards",
+    "gru": "GRU, reads rewards",
+    "gru:reward_input=none": "GRU without rewards",
+    "ewa-vq-odt": "the paper's bias",
+    "ledger-odt": "ledger",
+    "bc": "behaviour cloning",
+}
+RIVALS = ("ledger-odt", "gru")
+LEARNING = ("held_out=0.1", "pretrain_iterations=20", "updates_per_pretrain_iteration=400", "pretrain_eval_every=5")
+HIDDEN = ("data_steps=200000", *LEARNING, "eval_sampled=True", "warmup_updates=200")
+"""Of all runs on hidden tasks: the same rule of stopping for every method."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of `compare`."""
+
+    tasks: tuple[str, ...]
+    methods: tuple[str, ...]
+    preset: str = "hidden"
+    changes: tuple[str, ...] = HIDDEN
+    seeds: int = 5
+
+    def arguments(self, first_seed: int, out: Path) -> list[str]:
+        """What follows `mental-accounts`."""
+        found = ["compare", "--preset", self.preset, "--task", *self.tasks, "--methods", *self.methods]
+        found += ["--seeds", str(self.seeds), "--first-seed", str(first_seed), "--data-per-seed"]
+        return [*found, "--set", *self.changes, "--out", str(out)]
+
+
+def changed(*changes: str) -> tuple[str, ...]:
+    """HIDDEN with some of its values replaced."""
+    names = {change.partition("=")[0] for change in changes}
+    return (*(kept for kept in HIDDEN if kept.partition("=")[0] not in names), *changes)
+
+
+def q2() -> Iterator[tuple[str, Call]]:
+    """By number of training episodes."""
+    for episodes in (30, 100, 300, 1_000, 3_000):
+        methods = ("odt", WHOLE, *RIVALS)
+        yield f"episodes-{episodes}", Call(BOTH, methods, changes=changed(f"data_steps={episodes * STEPS}"))
+
+
+def q3() -> Iterator[tuple[str, Call]]:
+    """One axis at a time."""
+    for arms in (27, 100, 300):
+        yield f"arms-{arms}", Call((f"drifting-bandit:arms={arms}",), RIVALS)
+    for dim in (1, 2, 4):
+        yield f"cells-{3**dim}", Call((f"hidden-arm:dim={dim}",), RIVALS)
+    for times in (2, 5):
+        for task, env in zip(BOTH, (ARM, BANDIT), strict=True):
+            longer = changed(f"env_id={env}:steps={times * STEPS}")
+            yield f"{task}-{times}-times-as-long", Call((task,), RIVALS, changes=longer)
+    forms = tuple(f"ledger-odt:phi={phi}" for phi in (0.01, 0.02, 0.1, 0.2, 0.5))
+    yield "phi", Call(BOTH, ("ledger-odt", *forms))
+    misfits = tuple(f"ledger-odt:codebook=kmeans,num_codes={codes}" for codes in (16, 64))
+    yield "codes", Call(("hidden-arm",), ("ledger-odt", *misfits))
+    yield "free", Call(("hidden-arm-free", "drifting-bandit-free"), RIVALS)
+    for maker in ("thompson", "ucb", "epsilon-greedy", "ewa", "own-ledger"):
+        yield f"made-by-{maker}", Call(tuple(f"{task}/{maker}" for task in BOTH), RIVALS)
+
+
+def q5() -> Iterator[tuple[str, Call]]:
+    """The paper's experiment, by both optimisers."""
+    methods = ("odt", "ewa-vq-odt", "ewa-vq-odt:account_scope=trajectory", "bc")
+    often = ("pretrain_iterations=10", "updates_per_pretrain_iteration=500", "pretrain_eval_every=1")
+    for optimizer in ("adamw", "lamb"):
+        yield optimizer, Call(PAPERS, methods, "paper", (*often, "data_steps=100000", f"optimizer={optimizer}"), 20)
+
+
+SMALLER = (
+    "hidden=128", "layers=3", "heads=1", "dropout=0", "eval_context_length=5", "batch_size=128", "optimizer=adamw",
+    "lr=3e-4", "warmup_updates=1000", "data_steps=200000", "pretrain_iterations=1",
+    "updates_per_pretrain_iteration=5000", "online_iterations=200", "steps_per_iteration=1000",
+    "updates_per_iteration=600", "eval_every=20", "eval_episodes=10",
+)  # fmt: skip
+"""Q7: a smaller network than the published."""
+ONLINE_METHODS = ("odt:improve=none", "dt", "dt:imitate=offline", "ledger-odt")
+STUDIES: dict[str, dict[str, Call]] = {
+    "q1": {"hidden": Call(BOTH, tuple(Q1_METHODS), seeds=10)},
+    "q2": dict(q2()),
+    "q3": dict(q3()),
+    "q5": dict(q5()),
+    "q6": {
+        "converged": Call(PAPERS, ("odt", "ewa-vq-odt", "ledger-odt", "gru", "bc"), "converged", ("data_steps=200000",))
+    },
+    "q7": {
+        task: Call((task,), ONLINE_METHODS, "td3", SMALLER)
+        for task in (*PAPERS, "hopper-random", "walker2d-random", "halfcheetah-random")
+    },
+}
+"""By question of the protocol, then by name."""
+
+
+def main() -> None:
+    """Run, print or pack the calls of one question."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("question", choices=STUDIES)
+    parser.add_argument("folder", type=Path, help="where the runs are")
+    parser.add_argument("--only", nargs="*", help="names of calls; default: all")
+    parser.add_argument("--choosing", action="store_true", help="the seeds on which forms are chosen")
+    parser.add_argument("--seeds", type=int, help="fewer seeds than the protocol's")
+    parser.add_argument("--commands", action="store_true", help="print the calls, run nothing")
+    parser.add_argument("--pack", type=Path, help="run nothing: pack what there is into this folder")
+    given = parser.parse_args()
+    calls = STUDIES[given.question]
+    unknown = [name for name in given.only or () if name not in calls]
+    if unknown:
+        parser.error(f"{given.question} has no call {unknown[0]!r}; there are {', '.join(calls)}")
+    for name in given.only or calls:
+        out = given.folder / given.question / name
+        call = calls[name] if given.seeds is None else replace(calls[name], seeds=given.seeds)
+        arguments = call.arguments(FIRST_CHOOSING if given.choosing else FIRST_SEED, out)
+        if given.pack is not None:
+            arguments = ["report", str(out), "--pack", str(given.pack / f"{given.question}-{name}.jsonl.gz")]
+        if given.commands:
+            print("mental-accounts", shlex.join(arguments))
+        else:
+            subprocess.run([sys.executable, "-m", "mental_accounts", *arguments], check=True)
+
+
+if __name__ == "__main__":
+    main()
