@@ -68,7 +68,12 @@ BASES = {
 }
 """By name; in those called free, no action is replaced by a random one."""
 
-RETURNS: dict[str, tuple[float, float]] = {}
+RETURNS: dict[str, tuple[float, float]] = {
+    "HiddenArm-v0": (-11.0, 72.0),
+    "HiddenArm-v0:hijack=0": (-11.0, 157.0),
+    "DriftingBandit-v0": (0.0, 134.0),
+    "DriftingBandit-v0:hijack=0": (0.0, 262.0),
+}
 """The mean returns of random actions and of the Bayesian player by settings of the environment, over 2,000 episodes:
 python studies/players.py (results/players)."""
 

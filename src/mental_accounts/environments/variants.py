@@ -76,4 +76,4 @@ def variant_spec(env_id: str) -> EnvSpec | None:
 
 def _shown(value: float) -> str:
     short = f"{value:g}"
-    return short if float(short) == value else repr(value)
+    return short if isinstance(value, float) and float(short) == value else repr(value)

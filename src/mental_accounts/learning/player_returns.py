@@ -5,8 +5,8 @@ from contextlib import closing
 import numpy as np
 from numpy.typing import NDArray
 
+from mental_accounts.data.hidden_data import Maker
 from mental_accounts.data.tasks import find_task
-from mental_accounts.environments.playing import Player
 from mental_accounts.environments.roster import Family, players
 from mental_accounts.errors import UsageError
 from mental_accounts.learning.evaluation import environment_seed
@@ -14,8 +14,8 @@ from mental_accounts.learning.make_env import make_environment
 from mental_accounts.spaces import action_spec_of
 
 
-def play_player(task: str, player: str | Player, episodes: int, seed: int = 0) -> NDArray[np.float64]:
-    """The returns of episodes, (episodes,), in a task's environment, of a player or the one of that name.
+def play_player(task: str, player: str | Maker, episodes: int, seed: int = 0) -> NDArray[np.float64]:
+    """The returns of episodes, (episodes,), in a task's environment, of a player or that of a name.
 
     Episode i has the environment of episode i of `evaluate` with the same seed. Names: random, thompson, ucb,
     epsilon-greedy, highest-account, highest-account-0.2, bayes, oracle.
