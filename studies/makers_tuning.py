@@ -1,10 +1,11 @@
 """The few constants of the players that make the data of the tasks with a hidden context, chosen on seeds set aside.
 
-    python studies/makers_tuning.py --out results/players/tuning.json    # half an hour on one core
+    python studies/makers_tuning.py --out results/players/tuning.json    # an hour on one busy core
 
-Each candidate plays episodes with hijacking and without, of which neither data nor evaluations have the seeds; the best
-mean of the two, each as a share of what the exact Bayesian player earns there, is chosen. φ = 0.05, the policy's, is
-not a candidate, nor are its cells. `environments/roster.py` has what was chosen; a test compares the two.
+Each candidate plays episodes with hijacking and without, of 27 and 81 cells or 10 and 100 arms, on seeds that neither
+data nor evaluations have; the best mean of the four, each as a share of what the exact Bayesian player earns there, is
+chosen. φ = 0.05, the policy's, is not a candidate, nor are its cells. `environments/roster.py` has what was chosen; a
+test compares the two.
 """
 
 import argparse
@@ -26,9 +27,10 @@ from mental_accounts.environments.yardsticks import Bayes
 FIRST_SEED = 10**12
 """Data of seeds below 999,997 and evaluations have smaller ones."""
 ENVIRONMENTS: dict[Family, tuple[Env, ...]] = {
-    "box": (HiddenArm(), HiddenArm(hijack=0.0)),
-    "discrete": (DriftingBandit(), DriftingBandit(hijack=0.0)),
+    "box": tuple(HiddenArm(dim, hijack=hijack) for dim in (3, 4) for hijack in (0.5, 0.0)),
+    "discrete": tuple(DriftingBandit(arms, hijack=hijack) for arms in (10, 100) for hijack in (0.5, 0.0)),
 }
+"""Of the usual size and larger: hijacked, free, hijacked, free."""
 FINENESS = {"fineness": (3.3, 4.0, 5.0), "spread": (0.05, 0.1)}
 GRIDS: dict[Family, dict[str, tuple[type[Player], dict[str, Sequence[float]]]]] = {
     "box": {
@@ -85,17 +87,14 @@ def tune(family: Family, name: str, episodes: int, scales: Sequence[float]) -> d
 
 
 def table(tuned: Sequence[dict[str, Any]]) -> str:
-    """Who, the chosen constants, and what the best and the worst candidates earned."""
-    lines = ["| actions | player | tried | chosen | hijacked | free | worst candidate: hijacked, free |"]
-    lines.append("|---|---|---:|---|---:|---:|---:|")
+    """Who, the chosen constants, what they earn in the four environments, and what the worst candidate earns."""
+    lines = ["| actions | player | tried | chosen | hijacked, free; larger: hijacked, free | the worst candidate |"]
+    lines.append("|---|---|---:|---|---:|---:|")
     for one in tuned:
         best, worst = one["tried"][0], one["tried"][-1]
-        chosen = ", ".join(f"{key} {value:g}" for key, value in best["constants"].items())
-        earned = [f"{value:.1f}" for value in best["returns"]]
-        lines.append(
-            f"| {one['family']} | {one['name']} | {len(one['tried'])} | {chosen} | {earned[0]} | {earned[1]} | "
-            f"{', '.join(f'{value:.1f}' for value in worst['returns'])} |"
-        )
+        chosen = ", ".join(f"{key} {best['constants'][key]:g}" for key in GRIDS[one["family"]][one["name"]][1])
+        cells = ("{:.0f}, {:.0f}; {:.0f}, {:.0f}".format(*tried["returns"]) for tried in (best, worst))
+        lines.append(f"| {one['family']} | {one['name']} | {len(one['tried'])} | {chosen} | {' | '.join(cells)} |")
     return "\n".join(lines).replace(" -", " −")
 
 

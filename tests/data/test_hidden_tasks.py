@@ -1,4 +1,4 @@
-"""Names of tasks with a hidden context, and their data: who made what, that seeds decide all, and the old ones' bits."""
+"""Names of tasks with a hidden context, and their data: who made what, that seeds decide all, that old data remain."""
 
 import json
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_a_name_says_which_environment(name: str, full: str, env_id: str) -> Non
     [
         ("hidden-arm/thomson", "nobody called 'thomson' makes data; there are thompson, ucb, epsilon-greedy, ewa, own"),
         ("hidden-arm/", "nobody called ''"),
-        ("hidden-arm/mixture", "and without a name their mixture"),
+        ("hidden-arm/mixture", "without a name: a mixture of all but own-ledger"),
         ("hidden-arm:dims=4", "'dims=4' is no setting of HiddenArm-v0; settings and their defaults are dim=3, noise"),
         ("drifting-bandit:", "'' is no setting of DriftingBandit-v0; .* arms=10"),
         ("hidden-arm:dim=4.5", "dim must be a whole number, got '4.5'"),
@@ -95,7 +95,8 @@ def test_data_of_the_own_ledger_are_what_they_were(name: str) -> None:
     np.testing.assert_array_equal(store.rewards.numpy(), np.concatenate([rewards for _, rewards in episodes]))
     before = {
         "hidden-arm": [46.3394, 32.9060, 34.0550, 8.8405, 37.5915, 47.4446, 34.7215, 43.0397, -0.5382, 17.3213],
-        "drifting-bandit": [107.0995, 209.2981, 153.9046, 47.4964, 156.0177, 115.9910, 91.4543, 52.7129, 194.2512, 59.5453],
+        "drifting-bandit": [107.0995, 209.2981, 153.9046, 47.4964, 156.0177, 115.9910, 91.4543, 52.7129, 194.2512,
+                            59.5453],
     }  # fmt: skip
     assert store.returns.tolist() == pytest.approx(before[name], abs=1e-3)
 

@@ -1,5 +1,6 @@
 """The makers of data: each is a decent player, none keeps a policy's ledger, and seeds decide who plays and what."""
 
+import itertools
 from dataclasses import fields
 
 import gymnasium
@@ -166,7 +167,7 @@ def test_those_that_know_more_earn_more() -> None:
     for family in FAMILIES:
         env = ENVIRONMENTS[family]()
         known = players(family)
-        assert list(known)[0] == "random"
+        assert next(iter(known)) == "random"
         assert list(known)[-2:] == ["bayes", "oracle"]
         means = {name: mean_return(player, env, 20) for name, player in known.items()}
         assert min(means, key=means.__getitem__) == "random"
@@ -184,7 +185,7 @@ def test_the_bayesian_players_posteriors_are_exact() -> None:
     move = 0.9 * np.eye(3) + 0.1 / 3
     chances = np.zeros(3)
     for path in np.ndindex(3, 3, 3, 3):
-        chance = 1 / 3 * np.prod([move[a, b] for a, b in zip(path, path[1:], strict=False)])
+        chance = 1 / 3 * np.prod([move[a, b] for a, b in itertools.pairwise(path)])
         for (action, reward), cell in zip(seen, path, strict=False):
             mean = np.exp(-((action[0] - 0.75 * (cell - 1)) ** 2) / (2 * 0.35**2)) - 0.105
             chance *= np.exp(-(((reward - mean) / 0.3) ** 2) / 2)

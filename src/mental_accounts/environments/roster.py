@@ -15,19 +15,19 @@ OWN_LEDGER = "own-ledger"
 
 ALGORITHMS: dict[Family, dict[str, Player]] = {
     "box": {
-        "thompson": Thompson(forgetting=0.02, noise=0.1, prior=0.1),
-        "ucb": UCB(window=50, optimism=0.1, prior=0.1),
-        "epsilon-greedy": EpsilonGreedy(epsilon=0.05, rate=0.3),
-        "ewa-0.02": EWALearner(forgetting=0.02, precision=10.0),
-        "ewa-0.1": EWALearner(forgetting=0.1, precision=30.0),
-        "ewa-0.2": EWALearner(forgetting=0.2, precision=30.0),
+        "thompson": Thompson(forgetting=0.2, noise=0.01, prior=0.3),
+        "ucb": UCB(window=15, optimism=0.01, prior=0.3),
+        "epsilon-greedy": EpsilonGreedy(epsilon=0.02, rate=0.5, fineness=5.0, spread=0.1),
+        "ewa-0.02": EWALearner(forgetting=0.02, precision=10.0, fineness=5.0, spread=0.05),
+        "ewa-0.1": EWALearner(forgetting=0.1, precision=10.0, fineness=5.0, spread=0.05),
+        "ewa-0.2": EWALearner(forgetting=0.2, precision=40.0, fineness=5.0, spread=0.1),
     },
     "discrete": {
-        "thompson": Thompson(forgetting=0.02, noise=0.5, prior=0.25),
-        "ucb": UCB(window=50, optimism=0.2, prior=0.25),
-        "epsilon-greedy": EpsilonGreedy(epsilon=0.1, rate=0.3),
-        "ewa-0.02": EWALearner(forgetting=0.02, precision=5.0),
-        "ewa-0.1": EWALearner(forgetting=0.1, precision=5.0),
+        "thompson": Thompson(forgetting=0.02, noise=0.3, prior=0.1),
+        "ucb": UCB(window=50, optimism=0.2, prior=0.1),
+        "epsilon-greedy": EpsilonGreedy(epsilon=0.02, rate=0.5),
+        "ewa-0.02": EWALearner(forgetting=0.02, precision=0.5),
+        "ewa-0.1": EWALearner(forgetting=0.1, precision=2.0),
         "ewa-0.2": EWALearner(forgetting=0.2, precision=5.0),
     },
 }
