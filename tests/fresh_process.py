@@ -19,7 +19,8 @@ import torch
 ROOT = Path(__file__).parents[1]
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload([
-    "tests.fresh_process", "tests.fuzz.formats", "mental_accounts.cli", "torch._dynamo", "torch.utils.tensorboard",
+    "tests.fresh_process", "tests.fuzz.formats", "mental_accounts.cli", "mental_accounts.front_door.compare",
+    "mental_accounts.front_door.train", "torch._dynamo", "torch.utils.tensorboard",
 ])  # fmt: skip
 
 

@@ -23,7 +23,10 @@ from tests.learning import tiny_env
 from tests.learning.conftest import aim_data
 from tests.test_hostile_json import TINY
 
-BORROWED = ("random", "torch", "numpy", "json", "gymnasium", "safetensors", "cloudpickle", "mental_accounts", "minari")
+BORROWED = (
+    "random", "torch", "numpy", "json", "gymnasium", "safetensors", "cloudpickle", "mental_accounts", "minari",
+    "cuda", "dill",  # not installed: torch uses them where they are
+)  # fmt: skip
 TRAP = "import pathlib; pathlib.Path({marker!r}).write_text('run'); raise SystemExit('this must not be run')\n"
 
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from mental_accounts.cli import main
-from mental_accounts.commands import comparing
+from mental_accounts.commands import conclusions
 from mental_accounts.errors import UsageError
 from mental_accounts.front_door import compare as front_door_compare
-from mental_accounts.study.launch import Outcome, Running
+from mental_accounts.study.launch import Outcome
 from mental_accounts.study.plan import Study
+from mental_accounts.study.running import Running
 from mental_accounts.study.study_view import RunWarning
 from tests.report.made_studies import write_study
 
@@ -77,7 +78,7 @@ def test_reproduce_prints_the_tables_and_draws_the_figure(
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path / "cache"))
     out = tmp_path / "paper"
-    assert main(["reproduce", "--scope", "window", "trajectory", "--out", str(out)]) == comparing.FAILED_RUNS
+    assert main(["reproduce", "--scope", "window", "trajectory", "--out", str(out)]) == conclusions.FAILED_RUNS
     shown = capsys.readouterr().out
     (study,) = asked
     assert study.tasks == ("hopper-medium", "walker2d-medium-replay")
@@ -100,6 +101,7 @@ def test_reproduce_prints_the_tables_and_draws_the_figure(
         (["--preset=hidden"], "hidden-arm", ["odt", "ewa-vq-odt", "ledger-odt", "bc"]),
         (["--preset", "hidden", "--task", "drifting-bandit", "--methods", "odt", "ledger-odt"], "drifting-bandit",
          ["odt", "ledger-odt"]),
+        (["--methods", "odt", "gru"], "hopper-medium", ["odt", "gru"]),
     ],
 )  # fmt: skip
 def test_what_is_compared_unless_told(
@@ -112,7 +114,7 @@ def test_what_is_compared_unless_told(
         asked.append(study)
         raise UsageError("planned")
 
-    monkeypatch.setattr(comparing, "run_comparison", run_comparison)
+    monkeypatch.setattr(conclusions, "run_comparison", run_comparison)
     changes = ["--set", "beta=0.2", "read=now", "phi=0.1", "reward_input=state"]
     assert main(["compare", *arguments, *changes, "--out", str(tmp_path)]) == 2
     (study,) = asked

@@ -304,22 +304,23 @@ def test_compare_runs_what_is_missing_and_says_what_came_out(capsys: Captured, m
     found_by = [ROOT, *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(found_by))
     asked = SMALL | {"data_steps": None, "target_return": 1e6}
-    found = ma.compare("imported/aim", ["odt", "bc"], seeds=2, out="out", workers=2, **asked)
+    found = ma.compare("imported/aim", ["odt", "bc", "gru"], seeds=2, out="out", workers=2, **asked)
     assert found.problems == {}
     assert found.headlines[0].startswith("imported/aim: bc")
     assert [(row["task"], row["method"], row["seeds"]) for row in found.rows] == [
-        ("imported/aim", "odt", 2), ("imported/aim", "bc", 2),
+        ("imported/aim", "odt", 2), ("imported/aim", "bc", 2), ("imported/aim", "gru", 2),
     ]  # fmt: skip
     assert found.rows[0]["difference"] is None
     assert found.rows[1]["difference_low"] <= found.rows[1]["difference"] <= found.rows[1]["difference_high"]
     assert found.report == Path("out/report.html")
     assert found.report.is_file()
-    (far,) = (warning for warning in found.warnings if "--target-return" in warning.text)
+    far, unread = (warning for warning in found.warnings if "--target-return" in warning.text)
+    assert unread.text == "--target-return changes nothing: gru reads the return with --model.return-input True"
     assert len(far.runs) == 4
     said = capsys.readouterr()
     assert said.out == ""
     assert "warning: 4 runs, first imported/aim bc seed 0: --target-return asks for 1e+06" in said.err
-    again = ma.compare("imported/aim", ["odt", "bc"], seeds=(0, 1), out="out", **asked)
+    again = ma.compare("imported/aim", ["odt", "bc", "gru"], seeds=(0, 1), out="out", **asked)
     assert again.rows == found.rows
     with pytest.raises(ma.UsageError, match="no finished run to report on; imported/aim bc seed 0: UsageError: No"):
         ma.compare("imported/aim", ["bc"], seeds=1, out="broken", **asked | {"env_id": "NoSuchThing-v0"})

@@ -163,7 +163,7 @@ gymnasium.register(
 )
 
 
-@pytest.mark.parametrize("method", ["odt", "ewa-vq-odt", "bc"])
+@pytest.mark.parametrize("method", ["odt", "ewa-vq-odt", "bc", "gru"])
 @pytest.mark.parametrize(
     ("env_id", "words"),
     [("ManyNumbers-v0", "observations have 100,000,000 numbers"), ("ManyActions-v0", "make them fewer")],

@@ -21,8 +21,9 @@ The whole data flow of the accounts, one call a line:
     bias = ma.column_bias(A[:, -20:], beta=0.05)            # (B, 1, 1, 3K), added to the attention logits
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mental_accounts.lazy_names import on_first_use
 
 if TYPE_CHECKING:
     from mental_accounts.account_options import AccountsConfig
@@ -137,14 +138,10 @@ _HOMES = {
 }
 """Names -> the modules that define them; all others are in `accounts`."""
 
-
-def __getattr__(name: str) -> Any:
-    """Import on first use: training needs Gymnasium and comparing matplotlib; most programs need neither."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = next((module for names, module in _HOMES.items() if name in names.split()), "accounts")
-    globals()[name] = found = getattr(importlib.import_module(f"{__name__}.{home}"), name)
-    return found
+__getattr__ = on_first_use(  # training needs Gymnasium and comparing matplotlib; most programs need neither
+    __name__,
+    dict.fromkeys(__all__, "accounts") | {name: home for names, home in _HOMES.items() for name in names.split()},
+)
 
 
 def __dir__() -> list[str]:

@@ -4,12 +4,11 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mental_accounts.accounts.codebooks import BOX_CODEBOOKS, CODEBOOKS
-from mental_accounts.accounts.rewards import RewardKind
+from mental_accounts.account_kinds import BOX_CODEBOOKS, RewardKind
 from mental_accounts.action_spec import MOST
 from mental_accounts.channels import MOST_DELAY, check_channels
-from mental_accounts.checks import check_count, check_number, check_positive
 from mental_accounts.fields import check_choice, settle_types, shown
+from mental_accounts.number_checks import check_count, check_number, check_positive
 
 AccountScope = Literal["trajectory", "window"]
 
@@ -88,15 +87,18 @@ class AccountsConfig:
         settle_types(self)
         for name in _ACCOUNT_CHOICES:
             check_choice(self, name)
-        if self.codebook not in BOX_CODEBOOKS:
+        if self.codebook not in list(BOX_CODEBOOKS):  # which need not be hashable
             raise ValueError(f"codebook must be one of {list(BOX_CODEBOOKS)}, got {shown(self.codebook)}")
         for name, least in (("bins", 2), ("groups", 1), ("coarse_bins", 2), ("soft_codes", 1), ("state_codes", 1)):
             check_count(name, getattr(self, name), least)
             if getattr(self, name) > MOST:
                 raise ValueError(f"{name} must be at most 2**53, got {shown(getattr(self, name))}")
         check_positive("soft_width", self.soft_width)
-        kind = CODEBOOKS[self.codebook]
-        kind.check_options(self)
+        kind = BOX_CODEBOOKS[self.codebook]
+        if kind.needs_num_codes and self.num_codes is None:
+            raise ValueError(f"num_codes must be given for codebook {self.codebook!r}, got None")
+        if kind.needs_coarse_bins and self.coarse_bins >= self.bins:
+            raise ValueError(f"coarse_bins must be below bins = {self.bins}, got {self.coarse_bins}")
         if self.soft_codes > 1 and kind.has_groups:
             raise ValueError(
                 f"soft_codes must be 1 with codebook {self.codebook!r}, whose actions have several codes already, "

@@ -5,8 +5,8 @@ import numbers
 from dataclasses import dataclass
 from typing import Literal
 
-from mental_accounts.checks import check_count
 from mental_accounts.fields import check_choice, shown
+from mental_accounts.number_checks import check_count
 
 MOST = 2**53
 """Larger integers are not exact as floats."""

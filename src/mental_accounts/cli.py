@@ -1,5 +1,6 @@
 """The command line: `mental-accounts COMMAND`. The commands themselves are in commands/."""
 
+import importlib
 import importlib.metadata
 import os
 import signal
@@ -55,15 +56,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     or training diverged; 3 if some runs of a comparison failed; 130 or 143 if interrupted.
     """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    find_own_modules()
     try:
-        if given == ["--version"]:
+        if given in (["--version"], ["version"]):
             return Version().execute()
         check_given(given)
         # The defaults of `train` and `compare` come from the given preset (or config.json).
         train = Annotated[Train, tyro.conf.subcommand("train", default=starting_point(given))]
         compare = Annotated[Compare, tyro.conf.subcommand("compare", default=usual_compare(given))]
         command = tyro.cli(train | AfterTrain | compare | AfterCompare, prog="mental-accounts", args=given)
+        importlib.import_module("torch")  # it tries modules that are not installed: first, lest it find the user's own
+        find_own_modules()
         code: int = command.execute()
         sys.stdout.flush()
         return code

@@ -8,41 +8,56 @@ from typing import Any, Literal, Self
 
 from mental_accounts.account_options import OF_THE_BIAS, AccountsConfig
 from mental_accounts.action_spec import MOST, ActionSpec
-from mental_accounts.checks import check_count, check_number, check_positive
 from mental_accounts.fields import check_choice, config_from_dict, settle_types, shown
+from mental_accounts.number_checks import check_count, check_number, check_positive
 from mental_accounts.value_options import Improve, ValueConfig
 
-Method = Literal["bc", "dt", "odt", "ewa-vq-odt", "ledger-odt"]
+Method = Literal["bc", "gru", "dt", "odt", "ewa-vq-odt", "ledger-odt"]
 Likelihood = Literal["clipped", "squashed"]
+RewardInput = Literal["auto", "none", "state"]
+Windows = Literal["auto", "steps", "episodes"]
 OptimizerName = Literal["lamb", "adamw"]
 Precision = Literal["auto", "float32", "bf16"]
 MOST_STEPS = 10_000_000
 """Steps of exploration in one iteration, at most."""
 WITH_ACCOUNTS: tuple[Method, ...] = ("ewa-vq-odt", "ledger-odt")
 """The methods that keep mental accounts."""
+TRANSFORMERS: tuple[Method, ...] = ("dt", "odt", *WITH_ACCOUNTS)
+"""The methods whose network is a transformer."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
-    """The network: one transformer for all methods but bc, which uses only `hidden` and `inner`.
+    """The network: one transformer for all methods but bc, an MLP, and gru, a recurrent network.
 
-    Fields that are None are set by the task.
+    bc uses only `hidden` and `inner`; gru has `gru_layers` and `episode_length` in place of `layers` and
+    `context_length`. Fields that are None are set by the task.
     """
 
     hidden: int = 512
-    """Width of the token embeddings."""
+    """Width of the token embeddings, and of a recurrent state."""
     layers: int = 4
     """Transformer blocks."""
     heads: int = 4
     """Attention heads per block."""
     inner: int | None = None
     """Width of the hidden layer in a block's MLP, and of both layers of bc; None: 4 × hidden."""
+    gru_layers: int = 1
+    """Recurrent layers of gru."""
     dropout: float = 0.1
-    """Dropout of embeddings, attention weights and residual branches while training."""
+    """Dropout of embeddings, attention weights and residual branches (gru: of embeddings and between layers) while
+    training."""
     context_length: int = 20
     """K: steps in the policy's context."""
     eval_context_length: int | None = None
-    """Steps in the context while acting; None: the task's (ODT acts with 5 on walker2d), else context_length."""
+    """Steps in the context while acting; None: the task's (ODT acts with 5 on walker2d) if windows begin at any step,
+    else context_length."""
+    windows: Windows = "auto"
+    """Where windows of training begin. steps: at any step, each equally likely, as in ODT. episodes: at an episode's
+    first step; longer episodes are learned from in pieces, each equally likely. auto: episodes for gru, else steps."""
+    episode_length: int = 1000
+    """gru learns from up to so many steps of an episode at a time, with gradients through all of them. Pieces of longer
+    episodes are read from as many steps before them on, so that they do not begin with an empty state."""
     timestep_embedding: bool | None = None
     """Whether tokens carry an embedding of the absolute timestep; None: the task's setting (ODT: hopper yes, walker2d
     no), else no."""
@@ -56,9 +71,11 @@ class ModelConfig:
     return_range: tuple[float, float] | None = None
     """While acting, returns-to-go are clipped to these bounds, widened to include the target return; None: the range in
     the data, or no bounds for tasks with published settings (as ODT)."""
-    reward_input: Literal["none", "state"] = "none"
+    reward_input: RewardInput = "auto"
     """state: the policy also reads the previous reward, standardised on the data, by a linear map added to the state
-    token. none: it does not."""
+    token. none: it does not. auto: state for gru, none for the others."""
+    return_input: bool | None = None
+    """Whether gru reads the return-to-go; None: no. Transformers always do, bc never does."""
     gamma: float = 1.0
     """γ: discount factor of returns-to-go."""
     likelihood: Likelihood = "clipped"
@@ -69,7 +86,7 @@ class ModelConfig:
 
     def __post_init__(self) -> None:
         settle_types(self)
-        for name in ("hidden", "layers", "heads", "context_length", "max_timestep"):
+        for name in ("hidden", "layers", "heads", "gru_layers", "context_length", "episode_length", "max_timestep"):
             object.__setattr__(self, name, check_count(name, getattr(self, name), 1))
         if self.max_timestep > MOST:
             raise ValueError(f"max_timestep must be at most 2**53, got {shown(self.max_timestep)}")
@@ -77,7 +94,7 @@ class ModelConfig:
             check_count("inner", self.inner, 1)
         if self.hidden % self.heads:
             raise ValueError(f"hidden must be a multiple of heads = {self.heads}, got {self.hidden}")
-        for name in ("reward_input", "likelihood"):
+        for name in ("reward_input", "windows", "likelihood"):
             check_choice(self, name)
         check_number("dropout", self.dropout, 0.0, 0.999, closed=True)
         check_number("gamma", self.gamma, 1e-6, 1.0, closed=True)
@@ -105,8 +122,9 @@ class PolicyConfig(ModelConfig):
     method: Method = "ewa-vq-odt"
     """dt: supervised learning only, with deterministic actions (categorical if actions are discrete). odt: a
     distribution over actions with an entropy constraint. ewa-vq-odt: odt with mental accounts that bias its attention,
-    as published. ledger-odt: odt that reads the balances of all its accounts, without a bias. bc: behaviour cloning
-    with an MLP on the state alone, the baseline of all the others."""
+    as published. ledger-odt: odt that reads the balances of all its accounts, without a bias. gru: as odt, with a
+    recurrent network over whole episodes that reads the state, the previous action and the previous reward. bc:
+    behaviour cloning with an MLP on the state alone, the baseline of all the others."""
     timestep_embedding: bool = True
     """Whether tokens carry an embedding of the absolute timestep."""
     return_scale: float = 0.001
@@ -116,7 +134,7 @@ class PolicyConfig(ModelConfig):
         check_choice(self, "method")
         check_count("state_dim", self.state_dim, 1)
         super().__post_init__()
-        _check_reward_input(self.method, self)
+        _check_inputs(self.method, self)
         _check_bias(self.method, self.accounts)
         if self.method == "ledger-odt":  # the name says it
             object.__setattr__(self, "accounts", replace(self.accounts, ledger_input="state"))
@@ -139,9 +157,14 @@ class PolicyConfig(ModelConfig):
         return self.method == "ewa-vq-odt"
 
     @property
-    def is_sequence_model(self) -> bool:
-        """Whether the policy is a transformer over trajectories; behaviour cloning reads only the state."""
-        return self.method != "bc"
+    def is_transformer(self) -> bool:
+        """Whether the policy is a transformer over windows."""
+        return self.method in TRANSFORMERS
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether the policy carries a state from step to step."""
+        return self.method == "gru"
 
     @property
     def is_constrained(self) -> bool:
@@ -151,7 +174,17 @@ class PolicyConfig(ModelConfig):
     @property
     def reads_rewards(self) -> bool:
         """Whether the previous reward is an input."""
-        return self.reward_input != "none"
+        return self.reward_input == "state" or (self.reward_input == "auto" and self.is_recurrent)
+
+    @property
+    def reads_returns(self) -> bool:
+        """Whether the return-to-go is an input."""
+        return self.is_transformer or bool(self.return_input)
+
+    @property
+    def learns_episodes(self) -> bool:
+        """Whether windows of training begin at an episode's first step."""
+        return self.windows == "episodes" or (self.windows == "auto" and self.is_recurrent)
 
     @property
     def reads_ledger(self) -> bool:
@@ -165,8 +198,8 @@ class PolicyConfig(ModelConfig):
 
     @property
     def acting_context(self) -> int:
-        """Steps in the context while acting."""
-        return self.eval_context_length or self.context_length
+        """Steps in the context while acting; a recurrent policy holds the steps before the last one in its state."""
+        return 1 if self.is_recurrent else self.eval_context_length or self.context_length
 
     @property
     def account_window(self) -> int:
@@ -193,7 +226,7 @@ class TrainConfig:
     env_id: str | None = None
     """A Gymnasium environment; None: the task's."""
     method: Method = "ewa-vq-odt"
-    """bc, dt, odt, ewa-vq-odt (the paper's) or ledger-odt."""
+    """bc, gru, dt, odt, ewa-vq-odt (the paper's) or ledger-odt."""
     improve: Improve = "none"
     """none: the policy learns from the actions in its data alone. td3: it also follows the gradient of critics, who
     learn what actions are worth; for every method."""
@@ -279,7 +312,7 @@ class TrainConfig:
                 f"method {self.method} keeps no accounts, so there is no ledger to read; set accounts.ledger_input to "
                 "'none', or method to ledger-odt"
             )
-        _check_reward_input(self.method, self.model)
+        _check_inputs(self.method, self.model)
         _check_bias(self.method, self.model.accounts)
         if self.pays_td_errors and self.improve == "none":
             raise ValueError(
@@ -324,7 +357,7 @@ class TrainConfig:
 
         From ledger-odt, ewa-vq-odt is the published method: the default β, and the ledger is not read.
         """
-        accounts, reward_input = self.model.accounts, self.model.reward_input
+        accounts, model = self.model.accounts, self.model
         if method not in WITH_ACCOUNTS:
             accounts = replace(accounts, ledger_input="none")
         elif method == "ledger-odt":
@@ -332,8 +365,13 @@ class TrainConfig:
         elif self.method == "ledger-odt":
             accounts = replace(accounts, ledger_input="none", **OF_THE_BIAS)
         if method == "bc":
-            reward_input = "none"
-        return replace(self, method=method, model=replace(self.model, accounts=accounts, reward_input=reward_input))
+            model = replace(model, reward_input="none" if model.reward_input == "state" else model.reward_input)
+            model = replace(model, return_input=None)
+        elif method == "gru":
+            model = replace(model, windows="auto" if model.windows == "steps" else model.windows)
+        else:
+            model = replace(model, return_input=model.return_input or None)
+        return replace(self, method=method, model=replace(model, accounts=accounts))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -345,9 +383,15 @@ class TrainConfig:
         return config_from_dict(cls, values)
 
 
-def _check_reward_input(method: Method, model: ModelConfig) -> None:
-    if method == "bc" and model.reward_input != "none":
-        raise ValueError("method bc reads the state alone; set reward_input to 'none', or method to dt")
+def _check_inputs(method: Method, model: ModelConfig) -> None:
+    """Refuse inputs and windows that a method does not have."""
+    if method == "bc" and (model.reward_input == "state" or model.return_input):
+        name, off = ("reward_input", "'none'") if model.reward_input == "state" else ("return_input", "None")
+        raise ValueError(f"method bc reads the state alone; set {name} to {off}, or method to dt")
+    if method in TRANSFORMERS and model.return_input is False:
+        raise ValueError(f"method {method} always reads the return-to-go; leave return_input out, or set method to gru")
+    if method == "gru" and model.windows == "steps":
+        raise ValueError("method gru learns from whole episodes; set windows to 'auto' or 'episodes'")
 
 
 def _check_bias(method: Method, accounts: AccountsConfig) -> None:

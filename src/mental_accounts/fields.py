@@ -3,12 +3,19 @@
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 Config = TypeVar("Config")
 SHOWN = 80
 """Characters of a value shown in an error."""
+
+
+@cache
+def type_hints(cls: type) -> Mapping[str, Any]:
+    """The types of a class's fields; they are read for every configuration that is made."""
+    return get_type_hints(cls)
 
 
 def config_from_dict(cls: type[Config], values: Mapping[str, Any], path: str = "") -> Config:
@@ -21,7 +28,7 @@ def config_from_dict(cls: type[Config], values: Mapping[str, Any], path: str = "
     if unknown:
         name = f"{path}{unknown[0]}"[:SHOWN]
         raise ValueError(f"{cls.__name__} has no field {name}; it has {', '.join(sorted(known))}")
-    hints = get_type_hints(cls)
+    hints = type_hints(cls)
     arguments = {name: _typed(hints[name], value, f"{path}{name}") for name, value in values.items()}
     try:
         return cls(**arguments)
@@ -108,9 +115,10 @@ def check_fields(table: object, kinds: Mapping[str, str], where: str) -> dict[st
     return table
 
 
-def settle_types(config: object) -> None:
+def settle_types(config: Any) -> None:
     """Refuse flags that are not bool, and build nested configurations from plain values."""
-    for name, hint in get_type_hints(type(config)).items():
+    kind: type = type(config)
+    for name, hint in type_hints(kind).items():
         allowed = get_args(hint) if get_origin(hint) is UnionType else (hint,)
         if any(part is bool or is_dataclass(part) for part in allowed):
             value = getattr(config, name)
@@ -121,8 +129,9 @@ def settle_types(config: object) -> None:
                 raise TypeError(f"{name} must be {wanted}, got {shown(value)} ({type(value).__name__})")
 
 
-def check_choice(config: object, name: str) -> None:
+def check_choice(config: Any, name: str) -> None:
     """Refuse a value that the field's Literal does not list."""
-    allowed = get_args(get_type_hints(type(config))[name])
+    kind: type = type(config)
+    allowed = get_args(type_hints(kind)[name])
     if getattr(config, name) not in allowed:
         raise ValueError(f"{name} must be one of {list(allowed)}, got {shown(getattr(config, name))}")

@@ -3,6 +3,8 @@
 import contextlib
 import math
 import os
+import resource
+import sys
 from pathlib import Path
 
 import torch
@@ -10,6 +12,8 @@ import torch
 from mental_accounts.errors import UsageError
 
 CONTAINER = Path("/sys/fs/cgroup")
+FULL = ("CUDA out of memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
+"""How libraries say that a GPU's memory is full."""
 
 
 def usable_cores() -> int:
@@ -28,10 +32,26 @@ def available_memory() -> int:
     return max(0, min(left))
 
 
+def own_memory() -> int:
+    """Bytes that this process takes; what several processes share counts in part for each."""
+    with contextlib.suppress(OSError, StopIteration), open("/proc/self/smaps_rollup") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith("Pss:"))
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
+
+
 def _of_machine() -> int:
     with contextlib.suppress(OSError, StopIteration), open("/proc/meminfo") as file:
         return next(int(line.split()[1]) * 1024 for line in file if line.startswith("MemAvailable"))
     return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an error, or one that it followed from, says that memory is full: the machine's, or a GPU's."""
+    if error is None:
+        return False
+    says_so = isinstance(error, MemoryError | torch.OutOfMemoryError) or any(text in str(error) for text in FULL)
+    return says_so or is_out_of_memory(error.__context__)
 
 
 def in_words(count: int) -> str:

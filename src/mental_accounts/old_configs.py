@@ -18,7 +18,7 @@ def fill_in_model(values: Mapping[str, Any]) -> dict[str, Any]:
         filled["accounts"] = without_removed(filled["accounts"])
     if not ALWAYS_WRITTEN <= set(filled) or "likelihood" in filled:
         return filled
-    filled["likelihood"] = "squashed"
+    filled = {"reward_input": "none", **filled, "likelihood": "squashed"}
     if isinstance(filled["accounts"], Mapping):
         filled["accounts"] = {"window_steps": 0, **filled["accounts"]}  # as many as the acting context
     return filled

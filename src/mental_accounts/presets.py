@@ -1,9 +1,11 @@
-"""Starting points for a run: whole configurations by name; any field can be overridden."""
+"""Starting points for a run or a comparison: whole configurations by name; any field can be overridden."""
 
+import difflib
 from typing import Literal
 
 from mental_accounts.account_options import AccountsConfig
 from mental_accounts.config import ModelConfig, TrainConfig
+from mental_accounts.errors import UsageError
 from mental_accounts.value_options import ValueConfig
 
 PresetName = Literal["quick", "paper", "odt", "converged", "hidden", "td3", "online"]
@@ -77,7 +79,15 @@ PRESETS: dict[PresetName, TrainConfig] = {
         method="odt",
         improve="td3",
         model=ModelConfig(hidden=64, layers=2, heads=1, context_length=5, dropout=0.0, likelihood="squashed"),
-        values=ValueConfig(alpha=1.0, normalised=True, imitate="never", critic_hidden=128, reward_scale=None),
+        values=ValueConfig(
+            alpha=1.0,
+            normalised=True,
+            imitate="never",
+            discount=0.97,
+            tau=0.01,
+            critic_hidden=128,
+            reward_scale=None,
+        ),
         optimizer="adamw",
         lr=1e-3,
         weight_decay=0.0,
@@ -98,3 +108,20 @@ PRESETS: dict[PresetName, TrainConfig] = {
 converged: offline until returns level off on the paper's tasks. hidden: for tasks with a hidden context,
 offline; method ledger-odt: the policy reads its ledger, and there is no bias (docs/hidden.md says why). td3: TD3+ODT's
 protocol. online: from scratch, by values alone, in any environment (docs/online.md)."""
+
+
+def preset_of(preset: PresetName | TrainConfig) -> TrainConfig:
+    """The configuration to start from."""
+    if isinstance(preset, TrainConfig):
+        return preset
+    if preset not in PRESETS:
+        close = difflib.get_close_matches(str(preset), list(PRESETS), n=1)
+        hint = f"did you mean {close[0]}? " if close else ""
+        raise UsageError(f"there is no preset {preset!r}; {hint}there are {', '.join(PRESETS)}")
+    return PRESETS[preset]
+
+
+def usual_comparison(preset: PresetName) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Tasks and methods of a comparison that names none: the preset's task, and its method among the usual ones."""
+    start = preset_of(preset)
+    return (start.task or "hopper-medium",), ("odt", *dict.fromkeys(("ewa-vq-odt", start.method)), "bc")

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from mental_accounts.checks import check_count, check_number, check_positive
 from mental_accounts.fields import check_choice, settle_types
+from mental_accounts.number_checks import check_count, check_number, check_positive
 
 Improve = Literal["none", "td3"]
 Imitate = Literal["always", "offline", "never"]

@@ -4,7 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mental_accounts as ma
-from mental_accounts.accounts import codebook_from_spec, grids, nearest
+from mental_accounts.account_kinds import BOX_CODEBOOKS
+from mental_accounts.account_options import AccountsConfig
+from mental_accounts.accounts import CODEBOOKS, codebook_from_spec, grids, nearest
 
 from . import slow_accounts
 
@@ -154,6 +156,27 @@ def test_discrete_takes_numbers_and_one_hot() -> None:
     assert torch.equal(book.route(numbers), numbers)
     assert torch.equal(book.route(torch.nn.functional.one_hot(numbers, 4).float()), numbers)
     assert torch.equal(book.route(book.centers), torch.arange(4))
+
+
+def test_configurations_know_every_codebook() -> None:
+    assert [*BOX_CODEBOOKS, "discrete"] == list(CODEBOOKS)
+    for name, kind in BOX_CODEBOOKS.items():
+        assert CODEBOOKS[name].kind == name
+        book = CODEBOOKS[name].from_options(3, AccountsConfig(codebook=name))
+        assert bool(book.code_shape) == kind.has_groups
+        if kind.needs_num_codes:
+            with pytest.raises(ValueError, match=f"num_codes must be given for codebook '{name}', got None"):
+                AccountsConfig(codebook=name, num_codes=None)
+        else:
+            assert CODEBOOKS[name].from_options(3, AccountsConfig(codebook=name, num_codes=None)).num_codes > 0
+        if kind.needs_coarse_bins:
+            with pytest.raises(ValueError, match="coarse_bins must be below bins = 3, got 3"):
+                AccountsConfig(codebook=name, coarse_bins=3)
+        else:
+            assert AccountsConfig(codebook=name, coarse_bins=3).coarse_bins == 3
+        if kind.has_groups:
+            with pytest.raises(ValueError, match="soft_codes must be 1"):
+                AccountsConfig(codebook=name, soft_codes=2)
 
 
 BOOKS = {

@@ -247,7 +247,7 @@ def damaged(kind: str, data: bytes) -> bytes:
         ("empty", "not a whole safetensors file"),
         ("one bit changed", "checksum differs"),
         ("facts changed", "checksum differs"),
-        ("something else", "expected a file of format 'mental-accounts trajectories 1', got 'pt'"),
+        ("something else", "expected a file of format 'mental-accounts trajectories 2', got 'pt'"),
         ("no metadata", "got None"),
     ],
 )

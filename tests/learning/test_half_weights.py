@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from mental_accounts.config import TrainConfig
+from mental_accounts.data.episode_windows import sampler_for
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.learning.capture import RepeatedUpdate
 from mental_accounts.learning.preparation import prepare
@@ -33,8 +34,7 @@ def set_up(config: TrainConfig, seed: int = 0) -> tuple[Updater, WindowSampler]:
     data = data.to(config.device)
     if policy.accounts is not None:
         data.annotate_by(policy.accounts.books, policy.action_scale.to_unit, balances=prepared.policy.reads_ledger)
-    K, scope = config.model.context_length, config.model.accounts.account_scope
-    sampler = WindowSampler(data, config.batch_size, K, torch.Generator(config.device).manual_seed(1), scope)
+    sampler = sampler_for(prepared.policy, data, config.batch_size, torch.Generator(config.device).manual_seed(1))
     return Updater(policy, config), sampler
 
 

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -72,8 +73,48 @@ def test_compiled_updates_equal_plain_ones(aim: TrainConfig, optimizer: str, acc
         assert results[1][name] == pytest.approx(results[0][name], rel=5e-3, abs=1e-3), name
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("model", [{"gru_layers": 2, "dropout": 0.0}, {"episode_length": 4, "dropout": 0.0}])
+def test_captured_updates_of_a_recurrent_policy_equal_eager_ones(
+    aim: TrainConfig, model: dict[str, object], compiled: bool
+) -> None:
+    config = replace(aim, device="cuda", model=replace(aim.model, **model), initial_lambda=1e-9).for_method("gru")
+    results = []
+    for captured in (False, True):
+        updater, sampler = set_up(config)
+        if compiled and captured:
+            updater.compile()
+        said: list[str] = []
+        repeated = RepeatedUpdate(updater, sampler, said.append)
+        repeated.wanted = captured
+        for _ in range(20):
+            repeated.step()
+        assert (repeated.graph is not None) == captured, said
+        assert updater.is_compiled == (compiled and captured), said
+        results.append(updater.drain(20))
+    for name in ("training/nll", "training/nll_last", "training/gradient_norm"):
+        assert results[1][name] == pytest.approx(results[0][name], rel=5e-3, abs=1e-3), name
+
+
+def test_captured_updates_learn_from_episodes_added_since(aim: TrainConfig) -> None:
+    """Replays draw from what the store holds then, although its pieces begin elsewhere."""
+    updater, sampler = set_up(replace(aim, device="cuda").for_method("gru"))
+    sampler.store.reserve(2000)
+    repeated = RepeatedUpdate(updater, sampler, lambda text: None)
+    for _ in range(5):
+        repeated.step()
+    assert repeated.graph is not None
+    old = len(sampler.store)
+    sampler.store.append(np.zeros((3, 1)), np.zeros((3, 1)), np.zeros(3), terminated=True)
+    sampler.store.evict(old)
+    repeated.step()
+    torch.cuda.synchronize()
+    assert int(sampler._count) == 1
+    assert set(sampler().timesteps[sampler().mask].tolist()) == {0, 1, 2}
+
+
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
-@pytest.mark.parametrize("method", ["dt", "odt", "ledger-odt"])
+@pytest.mark.parametrize("method", ["dt", "odt", "ledger-odt", "gru"])
 @pytest.mark.parametrize("compiled", [False, True])
 def test_critics_learn_inside_the_captured_graph(aim: TrainConfig, method: str, precision: str, compiled: bool) -> None:
     config = replace(aim, improve="td3", device="cuda", precision=precision, values=ValueConfig(alpha=0.5))
@@ -99,8 +140,9 @@ def test_critics_learn_inside_the_captured_graph(aim: TrainConfig, method: str, 
 
 
 @pytest.mark.parametrize("improve", ["none", "td3"])
-def test_a_run_on_a_gpu(aim: TrainConfig, improve: str, tmp_path: Path) -> None:
-    config = replace(aim, device="cuda", precision="auto", improve=improve)
+@pytest.mark.parametrize("method", ["ewa-vq-odt", "gru"])
+def test_a_run_on_a_gpu(aim: TrainConfig, improve: str, method: str, tmp_path: Path) -> None:
+    config = replace(aim, device="cuda", precision="auto", improve=improve).for_method(method)
     folder = RunFolder(tmp_path / "run")
     folder.path.mkdir()
     folder.write_config(config, ["test"])

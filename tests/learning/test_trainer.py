@@ -115,10 +115,10 @@ def go_on(path: Path) -> None:
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("method", ["odt", "ewa-vq-odt", "ledger-odt"])
+@pytest.mark.parametrize("method", ["odt", "gru", "ewa-vq-odt", "ledger-odt"])
 def test_killed_and_resumed_ends_the_same(aim: TrainConfig, method: str, tmp_path: Path) -> None:
     """The last of them learns by values, too, which pay its accounts."""
-    config = replace(aim, method=method, optimizer="lamb" if method == "odt" else "adamw")
+    config = replace(aim, method=method, optimizer="lamb" if method in ("odt", "gru") else "adamw")
     if method == "ledger-odt":
         accounts = replace(aim.model.accounts, credit="td")
         config = replace(config, improve="td3", model=replace(aim.model, accounts=accounts))

@@ -31,7 +31,7 @@ def improving(aim: TrainConfig, method: str, *, credit: str = "reward", **values
     return replace(config, model=replace(config.model, accounts=replace(config.model.accounts, credit=credit)))
 
 
-@pytest.mark.parametrize("method", ["bc", "dt", "odt", "ewa-vq-odt", "ledger-odt"])
+@pytest.mark.parametrize("method", ["bc", "gru", "dt", "odt", "ewa-vq-odt", "ledger-odt"])
 def test_every_method_can_improve_and_says_how(aim: TrainConfig, method: str, tmp_path: Path) -> None:
     start(improving(aim, method), tmp_path / "run").run()
     lines = numbers(tmp_path / "run")

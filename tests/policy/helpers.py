@@ -69,6 +69,8 @@ def make_window(
     }
     if config.reads_rewards:
         window["previous_rewards"] = torch.randn(B, K)
+    if config.is_recurrent:
+        window["previous_actions"] = random_actions(config, B, K)
     for n, pad in enumerate(padding or []):
         window["mask"][n, :pad] = False
     return window | account_inputs(policy, window, torch.randn(B, K))

@@ -1,5 +1,7 @@
 """On a GPU: the CPU's numbers in float32, close ones in bf16, a captured update, acting with a ledger there."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -17,6 +19,8 @@ CONFIGS = {
     "now": tiny({"beta": 0.7, "read": "now"}),
     "per layer and head": tiny({"beta": 0.7, "beta_learned": True, "beta_per": "layer-head"}),
     "discrete": tiny({"beta": 0.7}, action=DISCRETE),
+    "gru": tiny(method="gru", gru_layers=2, return_input=True),
+    "gru, discrete": tiny(method="gru", action=DISCRETE),
     "late": tiny({"ledger_input": "state", "ledger_channels": ("count", "balance", "mean"), "reward_delay": 2}),
 }
 
@@ -82,6 +86,16 @@ def test_a_captured_update_equals_an_eager_one(name: str, optimizer_name: str) -
     torch.cuda.synchronize()
     for one, other in zip(policy.parameters(), eager_policy.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_recurrent_policy_has_gradients_in_evaluation_too() -> None:
+    """As for what is logged of critics; cuDNN refuses them outside of training mode."""
+    policy = make_policy(CONFIGS["gru"]).cuda().eval()
+    twin = copy.deepcopy(policy)  # its weights are in one piece, or a warning would say so
+    window = Window(**on_gpu(make_window(policy.cpu(), B=4, K=6, padding=[0, 3, 1, 0])))
+    for one in (policy.cuda(), twin):
+        one(window).mean.sum().backward()
+        assert all(value.grad is not None for value in one.recurrent.parameters())
 
 
 def test_acting_on_a_gpu() -> None:

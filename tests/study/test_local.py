@@ -11,9 +11,9 @@ from rich.console import Console
 
 from mental_accounts.config import TrainConfig
 from mental_accounts.learning.run_folder import RunFolder
-from mental_accounts.study import local
-from mental_accounts.study.local import LocalLauncher, default_workers
+from mental_accounts.study.local import LocalLauncher
 from mental_accounts.study.plan import Arm, Job, Study
+from mental_accounts.study.run_process import Failed
 from mental_accounts.study.study_view import StudyView
 from mental_accounts.study.worker import Worker
 from tests.fresh_process import FreshProcess, command
@@ -44,17 +44,6 @@ def test_runs_finish_and_a_failing_one_stops_nobody(aim: TrainConfig, tmp_path: 
     assert "finished 3/4" in shown
 
 
-def test_as_many_runs_at_a_time_as_cores_memory_and_jobs_allow(
-    aim: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    jobs = study_of(aim, tmp_path).jobs
-    assert len(jobs) == 4
-    for cores, runs_of_memory, expected in ((8, 100, 4), (3, 100, 3), (8, 2, 2), (8, 0, 1)):
-        monkeypatch.setattr(local, "usable_cores", lambda cores=cores: cores)
-        monkeypatch.setattr(local, "available_memory", lambda runs=runs_of_memory: runs * local.CPU_RUN_BYTES)
-        assert default_workers(jobs) == expected
-
-
 def test_parallel_runs_equal_runs_by_themselves(aim: TrainConfig, tmp_path: Path) -> None:
     results = []
     for workers in (1, 2):
@@ -77,17 +66,18 @@ def test_a_killed_worker_takes_one_run_with_it(aim: TrainConfig, tmp_path: Path)
         worker._process.kill()
 
     first, second, *_ = study.jobs
-    assert worker.run(first.path, hear) == "its process ended with signal SIGKILL"
+    assert worker.run(first.path, hear) == Failed("its process ended with signal SIGKILL")
     assert worker.run(second.path, lambda values: None) is None
     assert worker.run(first.path, lambda values: None) is None  # goes on where it was
     process = worker._process
     worker.close()
     worker.end(60)
+    worker.release()
     assert process is not None
     assert process.returncode == 0
     assert [first.is_finished, second.is_finished] == [True, True]
     assert heard
-    assert worker.run(first.path, hear) == "stopped"
+    assert worker.run(first.path, hear) == Failed("stopped")
 
 
 def on_one_core(*arguments: str) -> None:

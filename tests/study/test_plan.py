@@ -32,6 +32,16 @@ def test_every_task_with_every_method_and_seed_paired(tmp_path: Path) -> None:
     assert one.config.model.accounts.beta == PRESETS["quick"].model.accounts.beta
 
 
+def test_every_seed_with_data_of_its_own(tmp_path: Path) -> None:
+    assert {job.config.data_seed for job in make(tmp_path).jobs} == {0}
+    study = make(tmp_path / "own", data_per_seed=True, seeds=(3, 5))
+    assert [job.config.data_seed for job in study.jobs] == [job.seed for job in study.jobs]
+    study.write(["test"])
+    assert json.loads((tmp_path / "own" / "study.json").read_text())["data_per_seed"] is True
+    with pytest.raises(UsageError, match="data_seed and --data-per-seed contradict"):
+        make(tmp_path, data_per_seed=True, base=with_changes(PRESETS["quick"], {"data_seed": 4}))
+
+
 def test_a_method_without_accounts_does_not_read_the_ledger_that_a_preset_reads(tmp_path: Path) -> None:
     arms = tuple(Arm.parse(name) for name in ("odt", "ewa-vq-odt", "ledger-odt"))
     odt, papers, ours = make(tmp_path, tasks=("hidden-arm",), arms=arms, base=PRESETS["hidden"], seeds=(0,)).jobs
@@ -56,7 +66,7 @@ def test_changes_find_their_field_and_keep_its_type() -> None:
     ("text", "message"),
     [
         ("ewa", "there is no method 'ewa'; did you mean ewa-vq-odt"),
-        ("zzz", "there are bc, dt, odt, ewa-vq-odt, ledger-odt"),
+        ("zzz", "there are bc, gru, dt, odt, ewa-vq-odt, ledger-odt"),
         ("ledger", "there is no method 'ledger'; did you mean ledger-odt"),
         ("odt:bata=1", "no field 'bata' to set; did you mean beta"),
         ("odt:beta", "must look like field=value"),

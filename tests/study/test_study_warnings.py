@@ -15,6 +15,7 @@ from mental_accounts.study import run_process
 from mental_accounts.study.cluster import Mailbox
 from mental_accounts.study.local import LocalLauncher
 from mental_accounts.study.plan import Arm, Study
+from mental_accounts.study.room import Footprint
 from mental_accounts.study.run_process import Failed, SendingView, event_of, parse_line
 from mental_accounts.study.study_view import RunWarning, StudyView
 
@@ -72,7 +73,10 @@ def test_a_process_sends_events_with_their_kind(monkeypatch: pytest.MonkeyPatch)
     for event in (*sent, UpdateDone(5, 9, 2), StepDone()):  # an update right after another is not sent
         view(event)
     heard = [event_of(parse_line(line)) for line in lines.getvalue().splitlines()]
+    footprint = heard.pop(4)  # after the iteration
     assert heard == sent
+    assert isinstance(footprint, Footprint)
+    assert footprint.host > 10_000_000
     assert event_of({"error": "broke"}) == Failed("broke")
     for line in ("42", "null", "words", '"warning"'):
         assert parse_line(line) is None

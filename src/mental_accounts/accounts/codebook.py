@@ -3,8 +3,8 @@
 Actions are in [-1, 1] per dimension; values outside are clamped to the border cell. `route` costs O(dim) by direct
 lookup where a table fits, never synchronises a GPU and can be captured in a CUDA graph. Ties go to the lowest code.
 
-A new kind is one subclass and one line in codebooks.py. Everything a policy, a report or an export needs to know about
-a kind is in the methods below.
+A new kind is one subclass, one line in codebooks.py and one in account_kinds.py, which says what a configuration must
+give it. Everything a policy, a report or an export needs to know about a kind is in the methods below.
 """
 
 from abc import ABC, abstractmethod
@@ -34,8 +34,6 @@ class Codebook(FullPrecisionModule, ABC):
     """A fixed set of codes and the map from actions to them."""
 
     kind: ClassVar[str]
-    has_groups: ClassVar[bool] = False
-    """Whether an action has several codes."""
     dim: int
     num_codes: int
     code_shape: tuple[int, ...] = ()
@@ -62,10 +60,6 @@ class Codebook(FullPrecisionModule, ABC):
     def from_spec(cls, **arguments: Any) -> Self:
         """Back from `spec`."""
         return cls(**arguments)
-
-    @classmethod
-    def check_options(cls, options: CodebookOptions) -> None:
-        """Refuse options that are invalid for this kind."""
 
     @classmethod
     @abstractmethod
@@ -132,9 +126,3 @@ def check_codebook(codebook: Codebook) -> None:
         raise TypeError(
             f"{type(codebook).__name__} must set {', '.join(missing)} in its __init__ (centers may be None)"
         )
-
-
-def check_codes_are_given(kind: type[Codebook], options: CodebookOptions) -> None:
-    """Refuse options without num_codes, for kinds that require it."""
-    if options.num_codes is None:
-        raise ValueError(f"num_codes must be given for codebook {kind.kind!r}, got None")

@@ -1,4 +1,4 @@
-"""The table of codebooks. A new kind is a class, and one line here."""
+"""The table of codebooks. A new kind is a class, one line here, and one in account_kinds.py."""
 
 from typing import Any
 
@@ -15,9 +15,6 @@ CODEBOOKS: dict[str, type[Codebook]] = {
     "discrete": DiscreteCodebook,
 }
 """By their name in a configuration."""
-
-BOX_CODEBOOKS = tuple(name for name, kind in CODEBOOKS.items() if kind is not DiscreteCodebook)
-"""Those for box actions. Discrete actions are their own codes."""
 
 
 def codebook_from_spec(spec: dict[str, Any]) -> Codebook:

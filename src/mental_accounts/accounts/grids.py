@@ -7,7 +7,7 @@ from typing import Self
 import torch
 from torch import Tensor, nn
 
-from mental_accounts.accounts.codebook import Codebook, CodebookOptions, check_codes_are_given
+from mental_accounts.accounts.codebook import Codebook, CodebookOptions
 from mental_accounts.accounts.nearest import nearest_center
 from mental_accounts.checks import check_codes, check_count, looking_is_free
 
@@ -126,12 +126,8 @@ class Algorithm2Codebook(GridCodebook):
 
     @classmethod
     def from_options(cls, dim: int, options: CodebookOptions) -> Self:
-        assert options.num_codes is not None  # ensured by check_options
+        assert options.num_codes is not None  # needs_num_codes
         return cls(dim, options.num_codes)
-
-    @classmethod
-    def check_options(cls, options: CodebookOptions) -> None:
-        check_codes_are_given(cls, options)
 
     @classmethod
     def count(cls, dim: int, options: CodebookOptions) -> int:
@@ -150,7 +146,6 @@ class ProductCodebook(Codebook):
     """
 
     kind = "product"
-    has_groups = True
 
     def __init__(self, dim: int, groups: int, bins: int = 3) -> None:
         check_count("dim", dim, 1)
@@ -218,7 +213,6 @@ class HierarchicalCodebook(Codebook):
     """
 
     kind = "hierarchical"
-    has_groups = True
 
     def __init__(self, dim: int, levels: Sequence[int] = (2, 3)) -> None:
         super().__init__()
@@ -236,11 +230,6 @@ class HierarchicalCodebook(Codebook):
     @classmethod
     def from_options(cls, dim: int, options: CodebookOptions) -> Self:
         return cls(dim, (options.coarse_bins, options.bins))
-
-    @classmethod
-    def check_options(cls, options: CodebookOptions) -> None:
-        if options.coarse_bins >= options.bins:
-            raise ValueError(f"coarse_bins must be below bins = {options.bins}, got {options.coarse_bins}")
 
     @classmethod
     def count(cls, dim: int, options: CodebookOptions) -> int:

@@ -6,7 +6,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from mental_accounts.accounts.codebook import Codebook, CodebookOptions, check_codes_are_given
+from mental_accounts.accounts.codebook import Codebook, CodebookOptions
 from mental_accounts.accounts.nearest import fit_centers, nearest_center
 from mental_accounts.checks import check_codes, check_count, check_finite, looking_is_free
 
@@ -45,16 +45,12 @@ class KMeansCodebook(Codebook):
 
     @classmethod
     def from_options(cls, dim: int, options: CodebookOptions) -> Self:
-        assert options.num_codes is not None  # ensured by check_options
+        assert options.num_codes is not None  # needs_num_codes
         return cls.unfitted(options.num_codes, dim)
 
     @classmethod
     def from_spec(cls, **arguments: Any) -> Self:
         return cls(torch.tensor(arguments["centers"]))
-
-    @classmethod
-    def check_options(cls, options: CodebookOptions) -> None:
-        check_codes_are_given(cls, options)
 
     @classmethod
     def count(cls, dim: int, options: CodebookOptions) -> int:

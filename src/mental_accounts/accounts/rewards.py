@@ -1,14 +1,13 @@
 """Reward -> r̃, the payoff that is entered in an account: centred or standardised on data, then clipped to ±R."""
 
-from typing import Literal, Self, get_args
+from typing import Self, get_args
 
 import torch
 from torch import Tensor
 
+from mental_accounts.account_kinds import RewardKind
 from mental_accounts.accounts.precision import FullPrecisionModule, full_precision
 from mental_accounts.checks import check_finite, check_positive
-
-RewardKind = Literal["raw", "centred", "standardised"]
 
 
 class RewardTransform(FullPrecisionModule):

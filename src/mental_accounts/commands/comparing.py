@@ -1,35 +1,14 @@
 """compare, reproduce, report."""
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
-from rich.console import Console
-from rich.table import Table
 
-from mental_accounts.commands.program import command, one_line, value_of
-from mental_accounts.front_door.compare import (
-    ComparisonResult,
-    Scope,
-    pack_study,
-    plan_paper,
-    plan_study,
-    report_folders,
-    run_comparison,
-    seeds_from,
-    usual_comparison,
-)
-from mental_accounts.presets import PRESETS, PresetName
-from mental_accounts.report.analysis import Analysis
-from mental_accounts.report.figures import paper_figure, save
-from mental_accounts.report.paper import beside_the_paper, paper_table_for
-from mental_accounts.study.launch import Running
-from mental_accounts.study.plan import Study, parse_changes
-
-FAILED_RUNS = 3
-"""Exit code of a comparison of which some runs failed: the report is there, without them."""
+from mental_accounts.commands.program import value_of
+from mental_accounts.presets import PRESETS, PresetName, usual_comparison
+from mental_accounts.study.running import Running
 
 
 @dataclass(frozen=True)
@@ -54,6 +33,8 @@ class Compare:
     """How many seeds: 0, 1, ..."""
     first_seed: int = 0
     """The first of them."""
+    data_per_seed: bool = False
+    """Every seed has data of its own, made or drawn with it; else one data set for all."""
     preset: PresetName = "quick"
     """Where every run starts from."""
     set: tuple[str, ...] = ()
@@ -63,10 +44,16 @@ class Compare:
 
     def execute(self) -> int:
         """Run what is missing, then report."""
+        from mental_accounts.commands.conclusions import conclude, run_planned
+        from mental_accounts.front_door.compare import plan_study, seeds_from
+        from mental_accounts.study.plan import parse_changes
+
         seeds = seeds_from(self.first_seed, self.seeds)
         changes = parse_changes(self.set)
-        study = plan_study(self.task, self.methods, seeds, self.preset, changes, self.running.out)
-        return _conclude(_run(study, self.running))
+        study = plan_study(
+            self.task, self.methods, seeds, self.preset, changes, self.running.out, data_per_seed=self.data_per_seed
+        )
+        return conclude(run_planned(study, self.running))
 
 
 @dataclass(frozen=True)
@@ -81,7 +68,7 @@ class Reproduce:
     """How many seeds; the paper has 3."""
     first_seed: int = 1
     """The paper's seeds begin with 1."""
-    scope: tuple[Scope, ...] = ("window",)
+    scope: tuple[Literal["window", "trajectory"], ...] = ("window",)
     """Where accounts begin: with every window (what the authors ran), with the trajectory (what the text says)."""
     set: tuple[str, ...] = ()
     """field=value: changes to the preset, for a shorter look."""
@@ -90,12 +77,18 @@ class Reproduce:
 
     def execute(self) -> int:
         """Run, print the tables, draw the figure."""
+        from mental_accounts.commands.conclusions import conclude, print_tables, run_planned
+        from mental_accounts.front_door.compare import plan_paper, seeds_from
+        from mental_accounts.report.figures import paper_figure, save
+        from mental_accounts.study.plan import parse_changes
+
         seeds = seeds_from(self.first_seed, self.seeds)
-        result = _run(plan_paper(seeds, self.scope, parse_changes(self.set), self.running.out), self.running)
-        print_tables(result.analysis, Console())
+        study = plan_paper(seeds, self.scope, parse_changes(self.set), self.running.out)
+        result = run_planned(study, self.running)
+        print_tables(result.analysis)
         figure = save(paper_figure(result.evidence), result.folder / "figure")
         print(f"figure: {', '.join(map(str, figure))}")
-        return _conclude(result)
+        return conclude(result)
 
 
 @dataclass(frozen=True)
@@ -111,11 +104,14 @@ class ReportCommand:
 
     def execute(self) -> int:
         """Read and write."""
+        from mental_accounts.commands.conclusions import conclude, say
+        from mental_accounts.front_door.compare import pack_study, report_folders
+
         if self.pack is not None:
             runs = pack_study(self.folders, self.pack)
             print(f"packed: {runs} runs in {self.pack}, {self.pack.stat().st_size / 1e6:.2f} MB")
             return 0
-        return _conclude(report_folders(self.folders, self.out, _say))
+        return conclude(report_folders(self.folders, self.out, say))
 
 
 def usual_compare(arguments: list[str]) -> Compare:
@@ -124,53 +120,3 @@ def usual_compare(arguments: list[str]) -> Compare:
     preset: PresetName = next((known for known in PRESETS if known == named), "quick")
     task, methods = usual_comparison(preset)
     return Compare(task=task, methods=methods, preset=preset)
-
-
-def _run(study: Study, running: Running) -> ComparisonResult:
-    made_by = ["mental-accounts", *sys.argv[1:]]
-    return run_comparison(study, running, made_by, command(sys.argv[1:]), Console(), _say)
-
-
-def _say(text: str) -> None:
-    Console(stderr=True).print(one_line(text), highlight=False, markup=False)
-
-
-def print_tables(analysis: Analysis, console: Console) -> None:
-    """The paper's tables, ours beside the paper's numbers."""
-    for part in analysis.tasks:
-        paper = paper_table_for(part.task)
-        for comparison in part.comparisons:
-            seeds = len(comparison.seeds)
-            table = Table(title=f"{part.task}, {seeds} seeds (the paper: {paper.dataset if paper else '–'}, 3 seeds)")
-            for name in (
-                "metric",
-                comparison.method,
-                comparison.baseline,
-                "Δ",
-                "paper",
-                "paper ODT",
-                "paper Δ",
-                "95% interval says",
-            ):
-                table.add_column(name, justify="left" if name == "metric" else "right")
-            for method, ours, theirs, verdict in beside_the_paper(part):
-                if method == comparison.method:
-                    numbers = (
-                        ["–"] * 3 if theirs is None else [f"{theirs[0]:g}", f"{theirs[1]:g}", f"{theirs[2]:+.1f}%"]
-                    )
-                    row = [f"{ours.ours:.1f}", f"{ours.baseline:.1f}", f"{ours.change_percent:+.1f}%"]
-                    table.add_row(ours.metric, *row, *numbers, verdict)
-            console.print(table)
-
-
-def _conclude(result: ComparisonResult) -> int:
-    """What runs warned of, what came out, what failed, where to read on; the exit code."""
-    for warning in result.warnings:
-        print(one_line(str(warning)))
-    for text in result.headlines or ("nothing to compare: there are no two methods with a seed in common.",):
-        print(one_line(text))
-    if result.problems:
-        told = "; ".join(f"{name}: {problem}" for name, problem in result.problems.items())
-        print(one_line(f"{len(result.problems)} runs failed and are left out: {told}"))
-    print(f"report: {result.report} (and report.md)")
-    return FAILED_RUNS if result.problems else 0

@@ -7,10 +7,8 @@ from typing import Any
 import tyro
 
 from mental_accounts.errors import UsageError
-from mental_accounts.export.programs import ExportFormat, export_policy
-from mental_accounts.learning.footprint import check_episodes
+from mental_accounts.export.export_formats import ExportFormat
 from mental_accounts.learning.run_folder import RunFolder
-from mental_accounts.policy import DecisionTransformer
 
 
 @dataclass(frozen=True)
@@ -28,6 +26,10 @@ class Export:
 
     def execute(self) -> int:
         """Write the program, check it against the policy, and print its path."""
+        from mental_accounts.export.programs import export_policy
+        from mental_accounts.learning.footprint import check_episodes
+        from mental_accounts.policy import DecisionTransformer
+
         folder, about = self.run, dict[str, Any]()
         if not folder.is_dir():
             raise UsageError(f"{folder} does not exist; give the folder of a run, or of a saved policy")

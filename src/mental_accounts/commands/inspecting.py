@@ -8,15 +8,8 @@ from typing import Annotated
 
 import tyro
 
-from mental_accounts.checks import check_count
-from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.files import write_atomically
-from mental_accounts.inspect.inspect_page import film_recording, to_page
-from mental_accounts.inspect.inspect_summary import findings, numbers
-from mental_accounts.inspect.recording import record
-from mental_accounts.learning.critic_files import read_critics
-from mental_accounts.learning.evaluation import read_subject
-from mental_accounts.learning.footprint import check_episodes
+from mental_accounts.number_checks import check_count
 
 
 @dataclass(frozen=True)
@@ -52,6 +45,14 @@ class Inspect:
 
     def execute(self) -> int:
         """Record, then write."""
+        from mental_accounts.data.trajectories import Trajectories
+        from mental_accounts.inspect.inspect_page import film_recording, to_page
+        from mental_accounts.inspect.inspect_summary import findings, numbers
+        from mental_accounts.inspect.recording import record
+        from mental_accounts.learning.critic_files import read_critics
+        from mental_accounts.learning.evaluation import read_subject
+        from mental_accounts.learning.footprint import check_episodes
+
         check_count("--pictures", self.pictures, 0)
         subject = read_subject(self.subject, self.env_id, self.target_return, self.device)
         check_episodes(subject.policy.config, self.episodes, "--episodes")

@@ -8,18 +8,12 @@ from pathlib import Path
 from typing import Annotated, get_args
 
 import tyro
-from rich.console import Console
 
 from mental_accounts.commands.program import command, value_of
 from mental_accounts.config import Method, TrainConfig
 from mental_accounts.errors import BrokenEnvironmentError, InterruptedRunError, UsageError
-from mental_accounts.front_door.evaluate import play_asked, target_warnings
-from mental_accounts.front_door.given import Asked
-from mental_accounts.front_door.train import new_run, train_folder
-from mental_accounts.learning.evaluation import check_video, film, read_subject
 from mental_accounts.learning.loggers import Tracker
 from mental_accounts.learning.run_folder import RunFolder, read_config_file
-from mental_accounts.learning.run_view import make_view
 from mental_accounts.presets import PRESETS, PresetName
 
 
@@ -47,6 +41,9 @@ class Train:
 
     def execute(self) -> int:
         """Train until the end, or until interrupted."""
+        from mental_accounts.front_door.given import Asked
+        from mental_accounts.front_door.train import new_run
+
         if self.run is not None and RunFolder(self.run).has_begun:
             raise UsageError(f"{self.run} holds a run already; go on with: {command(['resume', str(self.run)])}")
         with new_run(Asked(self.settings), self.run, ["mental-accounts", *sys.argv[1:]]) as folder:
@@ -93,6 +90,12 @@ class Evaluate:
 
     def execute(self) -> int:
         """Play and print."""
+        from rich.console import Console
+
+        from mental_accounts.front_door.evaluate import play_asked, target_warnings
+        from mental_accounts.learning.evaluation import check_video, film, read_subject
+        from mental_accounts.learning.run_view import make_view
+
         if self.video is not None:
             check_video(self.video)
         subject = read_subject(self.subject, self.env_id, self.target_return, self.device)
@@ -131,6 +134,9 @@ def starting_point(arguments: list[str]) -> Train:
 
 
 def _train(folder: RunFolder, settings: TrainConfig, tracker: Tracker) -> int:
+    from mental_accounts.front_door.train import train_folder
+    from mental_accounts.learning.run_view import make_view
+
     try:
         train_folder(folder, settings, make_view(), tracker)
     except (InterruptedRunError, KeyboardInterrupt) as stop:

@@ -126,7 +126,8 @@ def hidden_task(name: str) -> HiddenTask:
     if slash and maker not in WORDS:
         there = ", ".join(one for one in known if one != MIXTURE)
         raise DataError(
-            f"{name}: nobody called {maker!r} makes data; there are {there}; without a name: a mixture of all but {OWN_LEDGER}"
+            f"{name}: nobody called {maker!r} makes data; there are {there}; without a name: a mixture of all but "
+            f"{OWN_LEDGER}"
         )
     try:
         given = parse_settings(base.env, text) if colon else {}

@@ -46,6 +46,22 @@ class StepStorage:
         self.pinned = False
         """Whether addresses are promised to stay: a full storage is then an error, instead of a larger one."""
 
+    @classmethod
+    def holding(cls, columns: Mapping[str, Tensor]) -> "StepStorage":
+        """These columns themselves, (N + 1, ...) each, the last row zero; nothing is copied."""
+        held = next(iter(columns.values()))
+        storage = cls({}, len(held) - 1, held.device)
+        storage.columns = dict(columns)
+        storage._set_live(0, len(held) - 1)
+        return storage
+
+    def padded(self, name: str) -> Tensor:
+        """The live rows of a column and the one that is zero, (count + 1, ...): what `holding` takes."""
+        column = self.columns[name]
+        if self.first == 0 and self.count == self.capacity:
+            return column
+        return torch.cat([self.rows(name), column[self.blank :]])
+
     @property
     def blank(self) -> int:
         """The row that is always zero."""

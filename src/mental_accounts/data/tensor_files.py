@@ -16,7 +16,9 @@ from mental_accounts.data.data_checks import reason_of, shown_names
 from mental_accounts.errors import DataError
 from mental_accounts.files import whole_file
 
-FORMAT = "mental-accounts trajectories 1"
+FORMAT = "mental-accounts trajectories 2"
+OLD_FORMAT = "mental-accounts trajectories 1"
+"""Of version 0.1: without padding, and without what follows from other columns."""
 
 DAMAGED = (SafetensorError, RuntimeError, ValueError, TypeError, KeyError, AttributeError, OverflowError)
 """What reading a damaged file may raise; a full memory and a forbidden file are something else."""
@@ -60,21 +62,25 @@ def read_facts(path: Path) -> dict[str, Any]:
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
-        return _facts(header, path) if header.get("format") == FORMAT else {}
+        return _facts(header, path) if header.get("format") in (FORMAT, OLD_FORMAT) else {}
     except (*DAMAGED, OSError):
         return {}
 
 
 def read_tensors(
-    path: Path, required: Sequence[str], file_format: str = FORMAT
+    path: Path, required: Sequence[str], file_format: str = FORMAT, older: str | None = None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """What `write_tensors` wrote, or an error that says what is wrong with the file."""
+    """What `write_tensors` wrote, or an error that says what is wrong with the file.
+
+    Files of the `older` format are read too. Tensors are mapped from the file, not copied: processes that read the same
+    file share its memory, and what one of them changes stays its own.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     try:
         with safe_open(path, framework="pt") as file:
             header = file.metadata() or {}
-            if header.get("format") != file_format:
+            if header.get("format") not in (file_format, older):
                 raise DataError(f"{path}: expected a file of format {file_format!r}, got {header.get('format')!r}")
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
         found = checksum(tensors, header.get("facts", ""))

@@ -10,7 +10,7 @@ What it does, one call per line:
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,11 @@ from mental_accounts.accounts import Books, Codebook, RewardTransform, UpdateRul
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data.annotation import Annotation
 from mental_accounts.data.data_checks import Steps, Values, checked_steps
-from mental_accounts.data.description import Statistics, returns_to_go, statistics_of
-from mental_accounts.data.storage import Column, StepStorage, check_memory
-from mental_accounts.data.tensor_files import read_tensors, write_tensors
+from mental_accounts.data.description import Statistics, statistics_of
+from mental_accounts.data.step_columns import columns_for, columns_of, rows_of_steps
+from mental_accounts.data.storage import StepStorage, check_memory
+from mental_accounts.data.trajectory_files import read_trajectories, write_trajectories
 from mental_accounts.errors import DataError
-from mental_accounts.fields import config_from_dict
 from mental_accounts.spaces import ActionScale
 
 
@@ -64,6 +64,8 @@ class Trajectories:
     it is saved too.
     """
 
+    annotation: Annotation | None
+
     def __init__(
         self,
         obs_dim: int,
@@ -80,17 +82,8 @@ class Trajectories:
 
         With `foregone`, every step has the rewards of that many actions.
         """
-        if not 0.0 < gamma <= 1.0:
-            raise DataError(f"gamma must be in (0, 1], got {gamma!r}")
-        self.gamma, self.action_spec, self.info = gamma, action_spec, dict(info or {})
-        self.annotation: Annotation | None = None
-        self.storage = StepStorage(_columns(obs_dim, action_dim, foregone), capacity, device)
-        self._evicted = 0  # steps dropped so far: trajectories remember where they begin, counted from the very first
-        self._begins: list[int] = []
-        self._lengths: list[int] = []
-        self._returns: list[float] = []
-        self._terminated: list[bool] = []
-        self._truncated: list[bool] = []
+        _check_gamma(gamma)
+        self._begin(StepStorage(columns_of(obs_dim, action_dim, foregone), capacity, device), gamma, action_spec, info)
 
     @classmethod
     def from_steps(
@@ -120,18 +113,9 @@ class Trajectories:
             observations, actions, rewards, lengths, terminated, truncated, where=where, action_spec=action_spec,
             foregone=foregone,
         )  # fmt: skip
-        action_dim = steps.actions.shape[1] if steps.actions.ndim == 2 else None
-        room = len(steps) if capacity is None else capacity
-        store = cls(
-            steps.observations.shape[1],
-            action_dim,
-            room,
-            gamma=gamma,
-            action_spec=action_spec,
-            info=info,
-            device=device,
-            foregone=None if steps.foregone is None else steps.foregone.shape[1],
-        )
+        _check_gamma(gamma)
+        storage = StepStorage(columns_for(steps), len(steps) if capacity is None else capacity, device)
+        store = cls._around(storage, gamma, action_spec, info)
         store._extend(steps)
         return store
 
@@ -222,8 +206,13 @@ class Trajectories:
     @property
     def first_returns_to_go(self) -> Tensor:
         """(trajectories,) float32, on the CPU: the return-to-go at the first step; the return, if γ is 1."""
-        begins = torch.tensor([begin - self._evicted for begin in self._begins], dtype=torch.int64)
+        begins = self.first_rows - self.storage.first
         return self.returns_to_go[begins.to(self.device)].cpu()
+
+    @property
+    def first_rows(self) -> Tensor:
+        """(trajectories,) int64, on the CPU: the row of each trajectory's first step in the storage."""
+        return torch.tensor(self._begins, dtype=torch.int64) + (self.storage.first - self._evicted)
 
     @property
     def terminated(self) -> Tensor:
@@ -316,12 +305,14 @@ class Trajectories:
         dropped = sum(self._lengths[:n])
         self.storage.drop(dropped)
         self._evicted += dropped
+        self.version += 1
         for table in (self._begins, self._lengths, self._returns, self._terminated, self._truncated):
             del table[:n]
 
     def reserve(self, capacity: int) -> None:
         """Make room for `capacity` steps in total; moves to new memory if there is less."""
         self.storage.reserve(capacity)
+        self.version += 1
 
     def pin_addresses(self) -> None:
         """Guarantee that no tensor moves from now on, for a CUDA graph that reads them: a full store is then an error.
@@ -400,81 +391,81 @@ class Trajectories:
     def save(self, path: Path | str) -> None:
         """Write one safetensors file, atomically. Codes and attractions are not saved."""
         self._refuse_empty("save")
-        tensors = {"observations": self.observations, "actions": self.actions, "rewards": self.rewards}
-        tensors |= {"lengths": self.lengths, "terminated": self.terminated, "truncated": self.truncated}
-        if self.foregone is not None:
-            tensors["foregone"] = self.foregone
-        spec = None if self.action_spec is None else asdict(self.action_spec)
-        facts = {"gamma": self.gamma, "info": self.info, "action_spec": spec, "summary": self.statistics().summary()}
-        write_tensors(Path(path), tensors, facts)
+        tables = {"lengths": self.lengths, "terminated": self.terminated, "truncated": self.truncated}
+        facts = {"gamma": self.gamma, "info": self.info, "summary": self.statistics().summary()}
+        write_trajectories(Path(path), self.storage, tables, facts, self.action_spec)
 
     @classmethod
     def load(cls, path: Path | str, device: torch.device | str = "cpu", gamma: float | None = None) -> "Trajectories":
         """Read a file written by `save`; refuses files that are truncated, modified, or something else.
 
-        `gamma` replaces the saved one.
+        `gamma` replaces the saved one. On a CPU the file is mapped, not copied: processes that load the same one share
+        its memory. Later changes of the store are not written to it.
         """
         path = Path(path)
-        if path.exists():  # in memory a row also has timesteps, remaining and returns-to-go
+        if path.exists():
             check_memory(path.stat().st_size, device)
-        tensors, facts = read_tensors(path, required=_SAVED)
-        saved, spec = facts.get("gamma", 1.0), facts.get("action_spec")
-        try:
-            action_spec = None if spec is None else config_from_dict(ActionSpec, spec)
-            if isinstance(saved, bool) or not isinstance(saved, (int, float)) or not 0.0 < saved <= 1.0:
-                raise ValueError("gamma must be a number in (0, 1]")
-        except (TypeError, ValueError, OverflowError) as error:
-            raise DataError(f"{path}: its header is wrong ({error}); delete it and make it again") from None
-        return cls.from_steps(
-            *(tensors[name] for name in ("observations", "actions", "rewards")),
-            lengths=tensors["lengths"],
-            terminated=tensors["terminated"],
-            truncated=tensors["truncated"],
-            action_spec=action_spec,
-            gamma=saved if gamma is None else gamma,
-            info=facts.get("info"),
-            device=device,
-            foregone=tensors.get("foregone"),
-            where=str(path),
-        )
+        found = read_trajectories(path)
+        steps, gamma = found.steps, found.gamma if gamma is None else gamma
+        _check_gamma(gamma)
+        storage = found.storage
+        if storage is None or gamma != found.gamma:
+            storage = StepStorage(columns_for(steps), len(steps))
+            storage.extend(rows_of_steps(steps, gamma), len(steps))
+        store = cls._around(storage, gamma, found.action_spec, found.info)
+        store._enter(steps, 0)
+        return store.to(device)
 
     # Internals.
 
+    @classmethod
+    def _around(
+        cls, storage: StepStorage, gamma: float, action_spec: ActionSpec | None, info: Mapping[str, Any] | None
+    ) -> "Trajectories":
+        """A store of this storage, whose trajectories are yet to be told."""
+        store = object.__new__(cls)
+        store._begin(storage, gamma, action_spec, info)
+        return store
+
+    def _begin(
+        self, storage: StepStorage, gamma: float, action_spec: ActionSpec | None, info: Mapping[str, Any] | None
+    ) -> None:
+        self.storage, self.gamma, self.action_spec, self.info = storage, gamma, action_spec, dict(info or {})
+        self.annotation = None
+        self.version = 0
+        """How often trajectories were added or removed, for those who remember where they are."""
+        self._evicted = 0  # steps dropped so far: trajectories remember where they begin, counted from the very first
+        self._begins: list[int] = []
+        self._lengths: list[int] = []
+        self._returns: list[float] = []
+        self._terminated: list[bool] = []
+        self._truncated: list[bool] = []
+
     def _extend(self, steps: Steps) -> None:
-        lengths, rewards = steps.lengths, steps.rewards.double()
-        begins = lengths.cumsum(0) - lengths
-        timesteps = torch.arange(len(steps)) - torch.repeat_interleave(begins, lengths)
-        remaining = torch.repeat_interleave(lengths, lengths) - timesteps
-        rows = {
-            "observations": steps.observations,
-            "actions": steps.actions,
-            "rewards": steps.rewards,
-            "timesteps": timesteps,
-            "remaining": remaining,
-            "terminal": torch.repeat_interleave(steps.terminated, lengths) & (remaining == 1),
-            "returns_to_go": returns_to_go(rewards, remaining, self.gamma),
-        }
-        if steps.foregone is not None:
-            rows["foregone"] = steps.foregone
+        rows = rows_of_steps(steps, self.gamma)
         if self.annotation is not None:
             told = (steps.observations, steps.actions, steps.rewards)
             observations, actions, paid = (values.to(self.device) for values in told)
             foregone = None if steps.foregone is None else steps.foregone.to(self.device)
-            rows |= self.annotation.annotate(observations, actions, paid, lengths, foregone)
+            rows |= self.annotation.annotate(observations, actions, paid, steps.lengths, foregone)
         before = self._evicted + self.storage.count
         self.storage.extend(rows, len(steps))
+        self._enter(steps, before)
+
+    def _enter(self, steps: Steps, before: int) -> None:
+        """Enter the trajectories of these steps; so many steps came before them."""
+        begins = steps.lengths.cumsum(0) - steps.lengths
+        self.version += 1
         self._begins += (begins + before).tolist()
-        self._lengths += lengths.tolist()
-        self._returns += np.add.reduceat(rewards.numpy(), begins.numpy()).tolist()
+        self._lengths += steps.lengths.tolist()
+        self._returns += np.add.reduceat(steps.rewards.double().numpy(), begins.numpy()).tolist()
         self._terminated += steps.terminated.tolist()
         self._truncated += steps.truncated.tolist()
 
     def _twin(self, storage: StepStorage, chosen: "list[int] | range") -> "Trajectories":
         """The chosen trajectories, whose steps are contiguous in this storage."""
-        twin = object.__new__(Trajectories)
-        twin.gamma, twin.action_spec, twin.info = self.gamma, self.action_spec, dict(self.info)
+        twin = self._around(storage, self.gamma, self.action_spec, self.info)
         twin.annotation = None if self.annotation is None else self.annotation.to(storage.device)
-        twin.storage, twin._evicted = storage, 0
         twin._lengths = [self._lengths[i] for i in chosen]
         twin._begins = [0, *np.cumsum(twin._lengths).tolist()][: len(twin._lengths)]
         twin._returns = [self._returns[i] for i in chosen]
@@ -487,21 +478,6 @@ class Trajectories:
             raise DataError(f"{what}: the store holds no trajectory yet")
 
 
-_SAVED = ("observations", "actions", "rewards", "lengths", "terminated", "truncated")
-
-
-def _columns(obs_dim: int, action_dim: int | None, foregone: int | None) -> dict[str, Column]:
-    """The columns of a step. `remaining` counts the steps to the trajectory's end, including the step itself.
-
-    `terminal` is True at a trajectory's last step, if it ended in a terminal state.
-    """
-    columns = {
-        "observations": Column((obs_dim,), torch.float32),
-        "actions": Column((), torch.int64) if action_dim is None else Column((action_dim,), torch.float32),
-        "rewards": Column((), torch.float32),
-        "timesteps": Column((), torch.int32),
-        "remaining": Column((), torch.int32),
-        "terminal": Column((), torch.bool),
-        "returns_to_go": Column((), torch.float32),
-    }
-    return columns if foregone is None else columns | {"foregone": Column((foregone,), torch.float32)}
+def _check_gamma(gamma: float) -> None:
+    if not 0.0 < gamma <= 1.0:
+        raise DataError(f"gamma must be in (0, 1], got {gamma!r}")

@@ -27,17 +27,18 @@ class Transitions:
     """
 
     now: Window  # (B, K)
-    following: Window  # (B, K): the successor of each step, in its place; a blank one where there is none
+    following: Window  # (B, lead + K): the successor of each step, in its place; a blank one where there is none
     terminal: Tensor  # (B, K) bool: the step ended its trajectory in a terminal state
-    known: Tensor  # (B, K) bool: a real step that is terminal or has a successor
+    known: Tensor  # (B, K) bool: a step to learn from that is terminal or has a successor
+    lead: int = 0  # steps before the first successor, from which a recurrent policy has its state
 
 
 class WindowSampler:
     """Draws windows from a store: `sampler()` -> `Window`, or `sampler.transitions()` -> `Transitions`.
 
     `account_scope` says where accounts begin: with the trajectory (its stored attractions are read), or with the window
-    (its codes and rewards are traced). `previous_rewards` adds the reward before each step. `generator` is on the
-    store's device.
+    (its codes and rewards are traced). `previous_rewards` adds the reward before each step, `previous_actions` the
+    action. `generator` is on the store's device.
 
     A call can be captured in a CUDA graph: register the generator with the graph and pin the store's addresses;
     replays then draw from the current contents of the store (changes to it are kernels on the current stream).
@@ -52,6 +53,7 @@ class WindowSampler:
         account_scope: AccountScope = "trajectory",
         *,
         previous_rewards: bool = False,
+        previous_actions: bool = False,
     ) -> None:
         if batch_size < 1 or context_length < 1:
             raise DataError(f"batch_size and context_length must be at least 1, got {batch_size} and {context_length}")
@@ -66,7 +68,9 @@ class WindowSampler:
             raise DataError("windows cannot be sampled from an empty store; append a trajectory first")
         self.store, self.batch_size, self.context_length = store, batch_size, context_length
         self.generator, self.account_scope = generator, account_scope
-        self.previous_rewards = previous_rewards
+        self.stride = context_length
+        """Windows that begin so many steps apart have all steps, each once."""
+        self.previous_rewards, self.previous_actions = previous_rewards, previous_actions
         self._back = torch.arange(-context_length, 0, device=store.device)  # offsets from the window's end
         self.uncompile()
 
@@ -87,6 +91,9 @@ class WindowSampler:
         """One batch, with the step after each; the windows are those that `sampler()` would have drawn."""
         return self._read_pairs(self._draw())
 
+    def refresh(self) -> None:
+        """Take note of changes to the store; needed before a captured call is replayed. Here nothing has to be done."""
+
     def _draw(self) -> Tensor:
         device = self.store.storage.live.device
         return torch.rand(self.batch_size, generator=self.generator, device=device, dtype=torch.float64)
@@ -103,8 +110,7 @@ class WindowSampler:
 
     def at(self, first: Tensor) -> Window:
         """The windows that begin at these rows of the store's storage, (B,) int64."""
-        length, offset = self._extent(first)
-        return self._window(first, length, offset)
+        return self._window(first, *self._extent(first))
 
     def transitions_at(self, first: Tensor) -> Transitions:
         """As `at`, with the step after each."""
@@ -135,14 +141,13 @@ class WindowSampler:
         row = torch.where(there, first.unsqueeze(-1) + offset, self.store.storage.blank).flatten()  # (B·K,)
         shape = mask.shape
 
-        def read(name: str) -> Tensor:
+        def read(name: str, rows: Tensor = row) -> Tensor:
             column = columns[name]
-            return column.index_select(0, row).view(*shape, *column.shape[1:])  # (B, K, ...)
+            return column.index_select(0, rows).view(*shape, *column.shape[1:])  # (B, K, ...)
 
-        rewards, timesteps, previous = read("rewards"), read("timesteps").long(), None
-        if self.previous_rewards:
+        rewards, timesteps, before = read("rewards"), read("timesteps").long(), row
+        if self.previous_rewards or self.previous_actions:
             before = torch.where(timesteps.flatten() > 0, row - 1, self.store.storage.blank)
-            previous = columns["rewards"].index_select(0, before).view(shape)
         codes = attractions = weights = balances = None
         annotation = self.store.annotation
         if annotation is not None:
@@ -167,7 +172,8 @@ class WindowSampler:
             attractions=attractions,
             weights=weights,
             balances=balances,
-            previous_rewards=previous,
+            previous_rewards=read("rewards", before) if self.previous_rewards else None,
+            previous_actions=read("actions", before) if self.previous_actions else None,
         )
 
     def _balances(self, annotation: Annotation, first: Tensor, length: Tensor, offset: Tensor, mask: Tensor) -> Tensor:

@@ -31,7 +31,9 @@ class ActingStep(nn.Module):
         """The initial state, by name: the tensors of a context, except those this policy never reads."""
         config, accounts = self.policy.config, self.policy.config.accounts
         names = ["observations", "actions", "returns_to_go", "timesteps", "mask", "return_now", "timestep_now"]
-        if config.reads_rewards:
+        if config.is_recurrent:  # its window is the step alone
+            names = ["actions", *(["return_now"] if config.reads_returns else []), "timestep_now", "memory"]
+        elif config.reads_rewards:
             names += ["previous_rewards", "reward_now"]
         of_windows = accounts.account_scope == "window"
         if config.has_accounts:

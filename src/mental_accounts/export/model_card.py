@@ -12,6 +12,7 @@ from mental_accounts.markdown_text import cell, plain_text
 
 METHODS = {
     "bc": "Behaviour cloning (bc)",
+    "gru": "Recurrent policy (gru)",
     "dt": "Decision Transformer (dt)",
     "odt": "Online Decision Transformer (odt)",
     "ewa-vq-odt": "Online Decision Transformer with mental accounts (ewa-vq-odt)",
@@ -92,7 +93,9 @@ def _what(config: PolicyConfig) -> str:
         return "a transformer that keeps an account of each kind of action and reads all balances before it acts"
     if config.has_accounts:
         return "a transformer that keeps an account of each kind of action and lets the balances tilt its attention"
-    if config.is_sequence_model:
+    if config.is_recurrent:
+        return "a recurrent network over states, actions and rewards that carries its own memory, as a baseline"
+    if config.is_transformer:
         return "the same transformer without accounts, as a baseline"
     return "an MLP that clones the actions of the data from the state alone, as a baseline"
 

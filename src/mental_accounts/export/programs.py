@@ -11,7 +11,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -20,12 +20,11 @@ from torch import Tensor
 from mental_accounts.checks import check_count
 from mental_accounts.errors import UsageError
 from mental_accounts.export.acting_step import ActingStep
+from mental_accounts.export.export_formats import FILES, ExportFormat
 from mental_accounts.extras import check_library
 from mental_accounts.files import whole_file, write_atomically
 from mental_accounts.policy import DecisionTransformer
 
-ExportFormat = Literal["torch-export", "onnx"]
-FILES: dict[ExportFormat, str] = {"torch-export": "policy.pt2", "onnx": "policy.onnx"}
 FORMAT = 1
 TOLERANCE = 1e-5
 CHECKED_STEPS = 200

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich.console import Console
 
+from mental_accounts.account_options import AccountScope
 from mental_accounts.changes import with_changes
 from mental_accounts.data.d4rl import cached_d4rl
 from mental_accounts.errors import UsageError
-from mental_accounts.front_door.given import preset_of
 from mental_accounts.learning.run_view import print_line
-from mental_accounts.presets import PresetName
+from mental_accounts.presets import PresetName, preset_of, usual_comparison
 from mental_accounts.report.analysis import Analysis, analyse
 from mental_accounts.report.figures import check_matplotlib
 from mental_accounts.report.inspected import inspect_evidence
@@ -23,13 +23,13 @@ from mental_accounts.report.packed import write_packed
 from mental_accounts.report.report import Report, write_report
 from mental_accounts.report.runs import Evidence, is_study, read_runs, read_study
 from mental_accounts.report.study_files import read_study_folder
-from mental_accounts.study.launch import LauncherKind, Outcome, Running, run_study
+from mental_accounts.study.launch import Outcome, run_study
 from mental_accounts.study.plan import OWN_FLAGS, Arm, Study
+from mental_accounts.study.running import LauncherKind, Running
 from mental_accounts.study.study_view import RunWarning
 
 MOST_SEEDS = 100_000
 PAPER_TASKS = ("hopper-medium", "walker2d-medium-replay")
-Scope = Literal["window", "trajectory"]
 Say = Callable[[str], None]
 
 
@@ -86,6 +86,7 @@ def compare(
     methods: str | Sequence[str] | None = None,
     *,
     seeds: int | Sequence[int] = 2,
+    data_per_seed: bool = False,
     preset: PresetName = "quick",
     out: str | Path | None = None,
     workers: int | None = None,
@@ -104,6 +105,7 @@ def compare(
         methods: the baseline, then the methods to compare with it; `ewa-vq-odt:beta=0.1` changes fields of one method.
             None: odt, ewa-vq-odt and bc, with preset hidden ledger-odt too.
         seeds: how many (0, 1, ...), or which.
+        data_per_seed: whether every seed has data of its own, instead of one data set for all.
         preset: where every run starts from.
         out: the folder; None: comparisons/<tasks>-<preset>. Given the same folder again, it continues where it stopped.
         workers: runs at a time; None: as many as cores and memory allow.
@@ -122,7 +124,8 @@ def compare(
     tasks, methods = usual_tasks if tasks is None else tasks, usual_methods if methods is None else methods
     given = (tasks,) if isinstance(tasks, str) else tuple(tasks)
     running = Running(None if out is None else Path(out), workers, launcher, address, cpus, gpus)
-    study = plan_study(given, (methods,) if isinstance(methods, str) else methods, chosen, preset, changes, running.out)
+    named = (methods,) if isinstance(methods, str) else methods
+    study = plan_study(given, named, chosen, preset, changes, running.out, data_per_seed=data_per_seed)
     shown = Console().is_terminal if progress is None else progress
     console = Console(quiet=not shown)
     again, say = "the same call of ma.compare", partial(print_line, console)
@@ -133,12 +136,6 @@ def compare(
     return result
 
 
-def usual_comparison(preset: PresetName) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Tasks and methods of a comparison that names none: the preset's task, and its method among the usual ones."""
-    start = preset_of(preset)
-    return (start.task or "hopper-medium",), ("odt", *dict.fromkeys(("ewa-vq-odt", start.method)), "bc")
-
-
 def plan_study(
     tasks: Sequence[str],
     methods: Sequence[str],
@@ -146,6 +143,8 @@ def plan_study(
     preset: PresetName,
     changes: Mapping[str, Any],
     out: Path | None = None,
+    *,
+    data_per_seed: bool = False,
 ) -> Study:
     """The runs of a comparison; invalid settings are refused here.
 
@@ -154,7 +153,8 @@ def plan_study(
     base = with_changes(preset_of(preset).for_method("ewa-vq-odt"), changes)
     name = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", task) for task in tasks)[:80]
     arms = tuple(Arm.parse(text) for text in methods)
-    return Study(out or Path("comparisons") / f"{name}-{preset}", tuple(tasks), arms, tuple(seeds), base, preset)
+    folder = out or Path("comparisons") / f"{name}-{preset}"
+    return Study(folder, tuple(tasks), arms, tuple(seeds), base, preset, data_per_seed)
 
 
 def seeds_from(first: int, count: int) -> tuple[int, ...]:
@@ -166,7 +166,9 @@ def seeds_from(first: int, count: int) -> tuple[int, ...]:
     return tuple(range(first, first + count))
 
 
-def plan_paper(seeds: Sequence[int], scopes: Sequence[Scope], changes: Mapping[str, Any], out: Path | None) -> Study:
+def plan_paper(
+    seeds: Sequence[int], scopes: Sequence[AccountScope], changes: Mapping[str, Any], out: Path | None
+) -> Study:
     """The paper's experiment: on D4RL's data if they have been downloaded, else on built-in data."""
     if not scopes:
         raise UsageError("give at least one --scope: window, trajectory")

@@ -15,7 +15,7 @@ from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import UsageError
 from mental_accounts.files import data_name
 from mental_accounts.learning.make_env import EnvironmentLike, EnvironmentSource, environment_source
-from mental_accounts.presets import PRESETS, PresetName
+from mental_accounts.presets import PresetName, preset_of
 
 DataLike = str | Path | Trajectories
 MINARI_ID = re.compile(r"[\w-]+(/[\w-]+)*-v\d+")
@@ -57,17 +57,6 @@ def asked_for(
     if store is not None and source is None and not store.info.get("env_id"):
         raise UsageError("the data do not say which environment they belong to: give env= too")
     return Asked(with_changes(base, {**given, **changes}), source, store)
-
-
-def preset_of(preset: PresetName | TrainConfig) -> TrainConfig:
-    """The configuration to start from."""
-    if isinstance(preset, TrainConfig):
-        return preset
-    if preset not in PRESETS:
-        close = difflib.get_close_matches(str(preset), list(PRESETS), n=1)
-        hint = f"did you mean {close[0]}? " if close else ""
-        raise UsageError(f"there is no preset {preset!r}; {hint}there are {', '.join(PRESETS)}")
-    return PRESETS[preset]
 
 
 def checked_method(method: Method) -> Method:

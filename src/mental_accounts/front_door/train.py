@@ -47,7 +47,7 @@ def train(
             `ma.Trajectories`, which are stored in the run folder. None: online from scratch, beginning with
             episodes of random actions; if env is None too: the task of the preset.
         preset: where to start from: quick, paper, odt, converged, hidden, td3, online, or a TrainConfig.
-        method: bc, dt, odt, ewa-vq-odt (the paper's) or ledger-odt. None: the preset's.
+        method: bc, gru, dt, odt, ewa-vq-odt (the paper's) or ledger-odt. None: the preset's.
         run: the folder of the run; None: runs/<what>-<method>-<seed>-<time>.
         callbacks: called with every event (`ma.IterationEnded`, ...); one that returns `ma.STOP` stops the run.
         progress: True shows progress, False nothing; None: progress in a terminal, elsewhere warnings only.

@@ -139,10 +139,11 @@ def record(
     `read_critics` reads them: with them, every step has its value.
     """
     policy = subject.policy
-    if not policy.config.is_sequence_model:
+    if not policy.config.is_transformer:
         raise UsageError(
-            f"a policy of method {policy.config.method} has no attention and no accounts to inspect: it reads only the "
-            "state; use `mental-accounts evaluate` to play it"
+            f"a policy of method {policy.config.method} has no attention and no accounts to inspect: it is "
+            f"{'a recurrent network' if policy.config.is_recurrent else 'an MLP that reads only the state'}; use "
+            "`mental-accounts evaluate` to play it"
         )
     if recorded is None:
         played: Sequence[Episode] = play_subject(subject, episodes, seed)

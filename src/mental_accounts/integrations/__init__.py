@@ -7,8 +7,9 @@ arguments everywhere (codebook, rule, beta), and `ledger_input` to tell it the l
 is imported before it is asked for.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from mental_accounts.lazy_names import on_first_use
 
 if TYPE_CHECKING:
     from mental_accounts.integrations.attached import AttachedAccounts
@@ -48,13 +49,7 @@ _HOMES = {
 }
 """Names -> the modules that have them."""
 
-
-def __getattr__(name: str) -> Any:
-    """Imported when first asked for: an environment's process need not wait for PyTorch."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = found = getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
-    return found
+__getattr__ = on_first_use(__name__, _HOMES)  # an environment's process need not wait for PyTorch
 
 
 def __dir__() -> list[str]:

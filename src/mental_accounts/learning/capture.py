@@ -12,9 +12,13 @@ import torch
 
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.learning.update import Updater
+from mental_accounts.machine import is_out_of_memory
 
 WARM_UPS = 3
 """Eager updates before the capture: they set up optimiser states and workspaces, and count as updates."""
+AHEAD = 16
+"""How many updates the host asks for at a time. It sleeps until all before them are done: asking for more would make it
+wait for room in the driver's queue, which takes a whole core, where runs that share the GPU could play episodes."""
 
 
 class RepeatedUpdate:
@@ -26,6 +30,7 @@ class RepeatedUpdate:
             sampler.compile()
         self.wanted = updater.policy.device.type == "cuda"
         self.graph: torch.cuda.CUDAGraph | None = None
+        self._asked: torch.cuda.Event | None = None
         self.made = 0
 
     def step(self) -> None:
@@ -33,12 +38,22 @@ class RepeatedUpdate:
         if self.graph is None and self.wanted and self.made >= WARM_UPS:
             self._capture()
         if self.graph is not None:
+            self.sampler.refresh()
             self.graph.replay()
+            if self.made % AHEAD == 0:
+                self._wait()
         elif self.wanted:
             self._on_side_stream()
         else:
             self._update()
         self.made += 1
+
+    def _wait(self) -> None:
+        """Sleep until the updates are done that were asked for before the last call."""
+        if self._asked is not None:
+            self._asked.synchronize()
+        self._asked = torch.cuda.Event(blocking=True)
+        self._asked.record()
 
     def _update(self) -> None:
         try:
@@ -47,7 +62,7 @@ class RepeatedUpdate:
                     warnings.simplefilter("ignore")
                 self.updater.learn_from(self.sampler)
         except Exception as error:
-            if not self.updater.is_compiled or self.made:
+            if not self.updater.is_compiled or self.made or is_out_of_memory(error):
                 raise
             self.say(f"updates cannot be compiled here ({_first_line(error)}); continuing without, more slowly")
             self.updater.uncompile()
@@ -65,12 +80,15 @@ class RepeatedUpdate:
     def _capture(self) -> None:
         """Capture one update without running it."""
         self.sampler.store.pin_addresses()
+        self.sampler.refresh()
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.sampler.generator)
         try:
             with torch.cuda.graph(graph):
                 self.updater.learn_from(self.sampler)
         except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
             self.wanted = False
             self.say(f"updates cannot be captured in a CUDA graph here ({error}); continuing without, more slowly")
             return

@@ -96,7 +96,7 @@ def needed(config: TrainConfig, policy: PolicyConfig, device: torch.device) -> N
     if config.improve != "none":  # two square layers at least, and the averages of policy and critics
         critics = 2 * (PARAMETER_BYTES + 4) * config.values.critic_hidden**2 + 4 * count_parameters(policy)
     return Need(
-        critics + PARAMETER_BYTES * count_parameters(policy) + LAYER_BYTES * policy.layers + account_bytes(policy),
+        critics + PARAMETER_BYTES * count_parameters(policy) + LAYER_BYTES * _layers(policy) + account_bytes(policy),
         _batch_bytes(config.batch_size, policy, device),
         players * _episode_bytes(policy) + WORKER_BYTES * (config.env_workers or 0),
     )
@@ -104,11 +104,14 @@ def needed(config: TrainConfig, policy: PolicyConfig, device: torch.device) -> N
 
 def _batch_bytes(B: int, policy: PolicyConfig, device: torch.device) -> int:
     """The windows of a batch and what an update keeps of them for its gradients."""
-    K, h, inner = policy.context_length, policy.hidden, policy.inner or 4 * policy.hidden
+    h, inner = policy.hidden, policy.inner or 4 * policy.hidden
+    K = min(policy.episode_length, USUAL_STEPS) if policy.is_recurrent else policy.context_length
     width = 2 if device.type == "cuda" else 4
     step = policy.state_dim + _action_width(policy) + 6 + count_told(policy)
     windows = 4 * B * K * (step + policy.action.size)
-    if not policy.is_sequence_model:
+    if policy.is_recurrent:
+        return windows + 4 * B * K * h * (1 + 5 * policy.gru_layers)
+    if not policy.is_transformer:
         return windows + B * K * (2 * inner + h) * width
     S = TOKENS_PER_STEP * K - 1
     activations = B * S * policy.layers * (6 * h + inner) * width
@@ -119,11 +122,17 @@ def _batch_bytes(B: int, policy: PolicyConfig, device: torch.device) -> int:
 
 
 def _episode_bytes(policy: PolicyConfig) -> int:
-    """An environment, what is logged of it, and the window and ledger of its actor."""
+    """An environment, what is logged of it, and the window, ledger and memory of its actor."""
     steps = policy.acting_context + USUAL_STEPS
     if policy.has_accounts and policy.accounts.account_scope == "window":
         steps += policy.account_window
-    return ENVIRONMENT_BYTES + 4 * steps * (policy.state_dim + _action_width(policy) + 2) + 4 * count_codes(policy)
+    memory = policy.gru_layers * policy.hidden if policy.is_recurrent else 0
+    held = steps * (policy.state_dim + _action_width(policy) + 2) + count_codes(policy) + memory
+    return ENVIRONMENT_BYTES + 4 * held
+
+
+def _layers(policy: PolicyConfig) -> int:
+    return policy.gru_layers if policy.is_recurrent else policy.layers
 
 
 def _action_width(policy: PolicyConfig) -> int:
@@ -156,6 +165,7 @@ def _what_to_lower(config: TrainConfig, policy: PolicyConfig, device: torch.devi
         "model.hidden": with_policy(replace(policy, hidden=min(policy.hidden, 128), heads=1)),
         "model.inner": with_policy(replace(policy, inner=min(policy.inner or 512, 512))),
         "model.layers": with_policy(replace(policy, layers=min(policy.layers, 4))),
+        "model.gru_layers": with_policy(replace(policy, gru_layers=min(policy.gru_layers, 2))),
         "model.context_length": with_policy(
             replace(
                 policy,

@@ -79,7 +79,9 @@ class Preparation:
                 "nothing until other rewards come"
             )
         for flag, asked in (("target", config.target_return), ("exploration", config.exploration_return)):
-            if asked is not None and is_far_outside(asked, self.data.first_returns_to_go):
+            if asked is not None and self.policy.is_recurrent and not self.policy.reads_returns:
+                lines.append(f"--{flag}-return changes nothing: gru reads the return with --model.return-input True")
+            elif asked is not None and is_far_outside(asked, self.data.first_returns_to_go):
                 lines.append(
                     f"--{flag}-return asks for {asked:g}, far outside the data, whose returns are "
                     f"{describe_range(self.data.first_returns_to_go)}"
@@ -131,7 +133,7 @@ class Preparation:
         if last_return is None or self.task is None or last_return >= found.return_mean - margin:
             return None
         advice = "try more updates"
-        if self.policy.is_sequence_model:
+        if self.policy.method != "bc":
             advice += ", AdamW without dropout (as preset quick has), and --method bc to see how far cloning goes"
         return (
             f"the last return, {last_return:.1f}, is far below the data's mean of {found.return_mean:.1f}: the policy "
@@ -252,7 +254,9 @@ def resolve_model(model: ModelConfig, task: Task | None, data: Trajectories, dec
         longest = declared or int(data.lengths.max())
         steps = longest if data.gamma == 1 else (1 - data.gamma**longest) / (1 - data.gamma)
         scale = min(scale, return_scale(steps * data.rewards.abs().mean().reshape(1)))
-    context = model.context_length if task is None else min(task.eval_context_length, model.context_length)
+    context = model.context_length  # of windows that begin with an episode; others may have one for acting
+    if task is not None and model.windows != "episodes":
+        context = min(task.eval_context_length, context)
     embedding = False if task is None else task.timestep_embedding
     return replace(
         model,

@@ -21,8 +21,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from mental_accounts.config import TrainConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.fields import check_fields
@@ -229,6 +227,8 @@ def _checked(table: object, kinds: Mapping[str, str], where: str) -> dict[str, A
 
 def surroundings() -> dict[str, Any]:
     """Versions, hardware and the git commit that made a result."""
+    import torch  # here alone: to read what a folder holds takes no PyTorch
+
     versions = {"python": platform.python_version()}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):

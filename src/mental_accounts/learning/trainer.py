@@ -14,6 +14,7 @@ import torch
 
 from mental_accounts.config import TrainConfig
 from mental_accounts.data.asked import asked_returns
+from mental_accounts.data.episode_windows import sampler_for
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.errors import CallbackError, CheckpointError, InterruptedRunError, StoppedRunError
@@ -371,9 +372,8 @@ class Trainer:
 
     def _sampler(self, store: Trajectories, batch_size: int, generator: torch.Generator) -> WindowSampler:
         """Windows with all that the policy reads."""
-        policy = self.prepared.policy
-        K, scope = policy.context_length, policy.accounts.account_scope
-        return WindowSampler(store, batch_size, K, generator, scope, previous_rewards=policy.reads_rewards)
+        longest = self.prepared.longest if store is self.replay.store else 0
+        return sampler_for(self.prepared.policy, store, batch_size, generator, longest)
 
     # Stopping and saving.
 

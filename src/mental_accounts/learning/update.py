@@ -79,7 +79,7 @@ class Updater:
         """
         with autocast(self.policy.device, self._precision):
             predicted = self.policy(window)
-        losses: Losses = self.objective(predicted, self.policy.action_scale.to_unit(window.actions), window.mask)
+        losses: Losses = self.objective(predicted, self.policy.action_scale.to_unit(window.actions), window.counted)
         total, value = losses.loss, None
         if self.values is not None:
             pull, value = self.values.policy_loss(predicted, window)

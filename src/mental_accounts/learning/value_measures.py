@@ -18,7 +18,7 @@ def gradient_shares(updater: Updater, window: Window) -> dict[str, float]:
         return {}
     policy.eval()
     predicted = policy(window)
-    losses = updater.objective(predicted, policy.action_scale.to_unit(window.actions), window.mask)
+    losses = updater.objective(predicted, policy.action_scale.to_unit(window.actions), window.counted)
     pull, _ = values.policy_loss(predicted, window)
     supervised, pulled = _norm(values.supervised(losses), policy), _norm(pull, policy)
     total = supervised + pulled
@@ -66,10 +66,10 @@ def discounted(rewards: NDArray[np.float64], last: float, gamma: float) -> NDArr
 def _values_of(values: ValueLearner, sampler: WindowSampler, place: int) -> NDArray[np.float64]:
     """Q₁ of every step of a trajectory, (T,): from windows that follow each other."""
     first, length = sampler.store.rows_of(place)
-    begins = torch.arange(first, first + length, sampler.context_length, device=sampler.store.device)
+    begins = torch.arange(first, first + length, sampler.stride, device=sampler.store.device)
     window = sampler.at(begins)
-    assert window.mask is not None
-    return values.of_data(window)[window.mask].double().cpu().numpy()
+    assert window.counted is not None
+    return values.of_data(window)[window.counted].double().cpu().numpy()
 
 
 def _norm(loss: Tensor, policy: DecisionTransformer) -> float:

@@ -39,6 +39,7 @@ from mental_accounts.policy import (
     Window,
     autocast,
     disturbed,
+    from_step,
     resolve_precision,
 )
 from mental_accounts.policy.half_weights import HalfWeights
@@ -126,10 +127,10 @@ class ValueLearner:
             values = (predicted.log_probs.exp() * self.critics.first(features).detach()).sum(dim=-1)
         else:
             values = self.critics.first(inputs_of(self.policy, features, predicted.sample())).squeeze(-1)
-        mean = mean_over(values, window.mask)
+        mean = mean_over(values, window.counted)
         weight = self.alpha
         if self.options.normalised:
-            weight = weight / mean_over(values.detach().abs(), window.mask).clamp(min=1e-6)
+            weight = weight / mean_over(values.detach().abs(), window.counted).clamp(min=1e-6)
         return -weight * mean, mean.detach()
 
     def supervised(self, losses: Losses) -> Tensor:
@@ -159,8 +160,8 @@ class ValueLearner:
         options, now = self.options, transitions.now
         assert now.rewards is not None
         with autocast(self.policy.device, self._precision):
-            following = self.average_policy(transitions.following)
-        features = self.average_policy.step_features(transitions.following)
+            following = from_step(transitions.lead, self.average_policy(transitions.following))
+        features = self.average_policy.step_features(transitions.following)[:, transitions.lead :]
         if isinstance(following, Categorical):
             values = self.average_critics(features).amin(dim=0)  # (B, K, n)
             value = (following.log_probs.exp() * values).sum(dim=-1)

@@ -11,6 +11,7 @@ from mental_accounts.policy.heads import (
     Deterministic,
     SquashedGaussian,
     disturbed,
+    from_step,
 )
 from mental_accounts.policy.policy_accounts import PolicyAccounts
 from mental_accounts.policy.window import Window
@@ -30,6 +31,7 @@ __all__ = [
     "action_spec_of",
     "autocast",
     "disturbed",
+    "from_step",
     "resolve_precision",
     "state_dim_of",
 ]

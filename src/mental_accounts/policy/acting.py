@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from mental_accounts.config import Precision
+from mental_accounts.machine import is_out_of_memory
 from mental_accounts.policy.decision_transformer import DecisionTransformer
 from mental_accounts.policy.half_precision import autocast, resolve_precision
 from mental_accounts.policy.half_weights import HalfWeights
@@ -48,6 +49,8 @@ class Actor:
             try:
                 self._captured = _CapturedStep(self)
             except RuntimeError as error:
+                if is_out_of_memory(error):
+                    raise
                 say(f"acting cannot be captured in a CUDA graph here ({error}); continuing without, more slowly")
 
     def begin(self, target_return: float, seed: int) -> None:

@@ -34,7 +34,7 @@ class LayerAttention:
 def attention_of(policy: DecisionTransformer, window: Window) -> list[LayerAttention]:
     """The attention of every layer for a window, without dropout."""
     if policy.transformer is None:
-        raise ValueError(f"method {policy.config.method} has no attention to inspect: it reads only the state")
+        raise ValueError(f"method {policy.config.method} has no attention to inspect: it has no transformer")
     layers: list[LayerAttention] = []
 
     def look(module: Attention, inputs: tuple[Any, ...]) -> None:

@@ -1,4 +1,7 @@
-"""The state of acting: the last K steps of n environments, their returns-to-go, and their live ledgers."""
+"""The state of acting: the last K steps of n environments, their returns-to-go, and their live ledgers.
+
+A recurrent policy has the last step alone, and a memory in which it holds all before.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,9 +22,10 @@ class Context:
     """A rolling window per environment, on the policy's device. Created by `policy.context(...)`.
 
     Per step: `policy.act(observations, context)`, then `context.record(rewards, ended)`. Where `ended` is True, the
-    environment begins a new episode: empty window, full target return, accounts at zero. The next observation must
-    then be the new episode's first: with Gymnasium's vector environments use `autoreset_mode=AutoresetMode.SAME_STEP`
-    (or reset them yourself), since the default first repeats the old episode's last observation.
+    environment begins a new episode: empty window, full target return, accounts and memory at zero. The next
+    observation must then be the new episode's first: with Gymnasium's vector environments use
+    `autoreset_mode=AutoresetMode.SAME_STEP` (or reset them yourself), since the default first repeats the old episode's
+    last observation.
     """
 
     def __init__(
@@ -47,6 +51,8 @@ class Context:
             self.actions = torch.zeros(n, K, config.action.size, device=device)
         self.returns_to_go = torch.zeros(n, K, device=device)
         self.previous_rewards = torch.zeros(n, K, device=device) if config.reads_rewards else None
+        self.previous_actions = torch.zeros_like(self.actions) if config.is_recurrent else None
+        self.memory = torch.zeros(n, config.gru_layers, config.hidden, device=device) if config.is_recurrent else None
         self.timesteps = torch.zeros(n, K, device=device, dtype=torch.int64)
         self.mask = torch.zeros(n, K, device=device, dtype=torch.bool)
         self.return_now = self.target.clone()
@@ -78,6 +84,8 @@ class Context:
             rolling.zero_()
         if self.config.action.is_discrete:
             self.actions.fill_(self.config.action.start)
+        if self.memory is not None:
+            self.memory.zero_()
         if self.ledger is not None:
             self.ledger.reset()
             self.unsettled.zero_()
@@ -105,6 +113,8 @@ class Context:
         self.mask[:, -1] = True
         if self.previous_rewards is not None:
             self.previous_rewards[:, -1] = self.reward_now
+        if self.previous_actions is not None:
+            self.previous_actions.copy_(self.actions)  # of its one step, not chosen anew yet
         if self.books is not None:
             self.account_mask[:, -1] = True
             if self.balances is not None and self.ledger is not None:
@@ -123,7 +133,16 @@ class Context:
         self.unsettled.zero_()
 
     def window(self) -> Window:
-        """The policy's input for the step begun by `observe`; fields not known yet at its last step are not read."""
+        """The policy's input for the step begun by `observe`; fields not known yet at its last step are not read.
+
+        A context of whole episodes is mostly padding at first: where looking is free, what all have is left out.
+        """
+        shown = self._whole_window()
+        if not self.config.learns_episodes or self.config.is_recurrent or not looking_is_free(self.mask):
+            return shown
+        return shown.since(int(self.mask.any(dim=0).long().argmax()))
+
+    def _whole_window(self) -> Window:
         plain = Window(
             self.observations,
             self.actions,
@@ -131,6 +150,8 @@ class Context:
             self.timesteps,
             self.mask,
             previous_rewards=self.previous_rewards,
+            previous_actions=self.previous_actions,
+            memory=self.memory,
         )
         if self.books is None:
             return plain
@@ -161,6 +182,11 @@ class Context:
         entry = Entry(self.codes[:, past], None if self.weights is None else self.weights[:, past])
         foregone = None if self.foregone_payoffs is None else self.foregone_payoffs[:, past]
         return self.books.balances_after_windows(entry, self.payoffs[:, past], self.account_mask[:, past], foregone)
+
+    def remember(self, memory: Tensor) -> None:
+        """Keep what a recurrent policy remembers after the step begun by `observe`, (num_envs, layers, hidden)."""
+        if self.memory is not None:
+            self.memory.copy_(memory)
 
     def choose(self, actions: Tensor) -> Tensor:
         """Record the chosen actions (in policy units) and return them in the environment's units."""
@@ -210,6 +236,8 @@ class Context:
             self.ledger.reset(done)
             self.unsettled.logical_and_(~done)
             self.account_mask.logical_and_(~done.unsqueeze(-1))
+        if self.memory is not None:
+            self.memory.masked_fill_(done.view(-1, 1, 1), 0.0)
         self.return_now.copy_(torch.where(done, self.target, self.return_now))
         self.timestep_now.masked_fill_(done, 0)
         self.mask.logical_and_(~done.unsqueeze(-1))

@@ -2,8 +2,8 @@
 
 One network for dt, odt, ewa-vq-odt and ledger-odt; `config.method` determines the head, and whether there are accounts
 that bias the attention (ewa-vq-odt) or are read as an input (ledger-odt).
-Method bc uses an MLP on the state instead. Inputs are raw: observations, actions, rewards and returns in the
-environment's units. Normalisation happens inside.
+In place of the transformer, method bc has an MLP on the state, and method gru a recurrent network. Inputs are raw:
+observations, actions, rewards and returns in the environment's units. Normalisation happens inside.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,9 @@ from mental_accounts.policy.heads import ActionDistribution, disturbed, make_hea
 from mental_accounts.policy.long_attention import column_mask, is_long
 from mental_accounts.policy.policy_accounts import PolicyAccounts
 from mental_accounts.policy.policy_files import load_policy, save_policy
+from mental_accounts.policy.recurrent import Recurrent
 from mental_accounts.policy.run_policy import policy_folder
+from mental_accounts.policy.size import telling_shapes
 from mental_accounts.policy.state_map import StateMap
 from mental_accounts.policy.tokens import TokenEmbedding
 from mental_accounts.policy.transformer import Transformer, attention_mask
@@ -33,7 +35,7 @@ INITIAL_STD = 0.02
 
 
 class DecisionTransformer(nn.Module):
-    """bc, dt, odt, ewa-vq-odt or ledger-odt, depending on `config.method`."""
+    """bc, gru, dt, odt, ewa-vq-odt or ledger-odt, depending on `config.method`."""
 
     state_mean: Tensor
     state_std: Tensor
@@ -46,9 +48,10 @@ class DecisionTransformer(nn.Module):
         self.register_buffer("state_mean", torch.zeros(config.state_dim))
         self.register_buffer("state_std", torch.ones(config.state_dim))
         self.action_scale = ActionScale(config.action)
-        self.embedding = TokenEmbedding(config) if config.is_sequence_model else None
-        self.transformer = Transformer(config) if config.is_sequence_model else None
-        self.state_map = None if config.is_sequence_model else StateMap(config)
+        self.embedding = TokenEmbedding(config) if config.is_transformer else None
+        self.transformer = Transformer(config) if config.is_transformer else None
+        self.recurrent = Recurrent(config) if config.is_recurrent else None
+        self.state_map = StateMap(config) if config.method == "bc" else None
         self.head = make_head(config)
         if self.transformer is not None:
             self.transformer.apply(_initialise)
@@ -87,26 +90,28 @@ class DecisionTransformer(nn.Module):
 
     def forward(self, window: Window, *, last_only: bool = False) -> ActionDistribution:
         """The distribution of the action at each of K steps, given all before it; or at the last step alone."""
+        return self.predict(window, last_only=last_only)[0]
+
+    def predict(self, window: Window, *, last_only: bool = False) -> tuple[ActionDistribution, Tensor | None]:
+        """As `forward`; and the memory after the last step, (B, layers, hidden), if the policy is recurrent."""
         self._check_window(window)
-        dtype, standardised = self.state_mean.dtype, self._standardised_states(window)
-        if self.embedding is None or self.transformer is None:
-            assert self.state_map is not None
-            states = self.state_map(standardised[:, -1:] if last_only else standardised)  # (B, K or 1, hidden)
-        else:
-            tokens = self.embedding(
-                window.returns_to_go.to(dtype) * self.config.return_scale,
-                standardised,
-                self.unit_actions(window),
-                window.timesteps,
-                window.mask,
-                self._embedded_balances(window),
-                self._embedded_rewards(window),
-            )
+        dtype, standardised, memory = self.state_mean.dtype, self._standardised_states(window), None
+        returns, rewards = window.returns_to_go.to(dtype) * self.config.return_scale, self._embedded_rewards(window)
+        if self.transformer is not None and self.embedding is not None:
+            told, actions = self._embedded_balances(window), self.unit_actions(window)
+            tokens = self.embedding(returns, standardised, actions, window.timesteps, window.mask, told, rewards)
             masks = self._attention_masks(window, tokens)
             states = self.transformer(tokens, masks, last_only=last_only)  # (B, K or 1, hidden)
+        elif self.recurrent is not None:
+            actions, timesteps = self._previous_actions(window), window.timesteps
+            read = self.recurrent(standardised, actions, returns, timesteps, window.mask, rewards, window.memory)
+            states, memory = read[0][:, -1:] if last_only else read[0], read[1]
+        else:
+            assert self.state_map is not None
+            states = self.state_map(standardised[:, -1:] if last_only else standardised)  # (B, K or 1, hidden)
         with torch.autocast(states.device.type, enabled=False):
             distribution: ActionDistribution = self.head(states.to(dtype))
-        return distribution
+        return distribution, memory
 
     @property
     def num_features(self) -> int:
@@ -130,11 +135,27 @@ class DecisionTransformer(nn.Module):
 
     def unit_actions(self, window: Window) -> Tensor:
         """Actions as the policy reads them: (B, K, dim) in [-1, 1], or (B, K) numbers from 0."""
-        units = self.action_scale.to_unit(window.actions)
+        return self._in_units(window.actions, window.mask)
+
+    def _previous_actions(self, window: Window) -> Tensor:
+        """The actions before each step, as `unit_actions`; any where there was none."""
+        previous = window.previous_actions
+        if previous is None or previous.shape != window.actions.shape:
+            got = None if previous is None else tuple(previous.shape)
+            raise ValueError(
+                f"the window must have previous_actions of shape {tuple(window.actions.shape)} for method "
+                f"{self.config.method}, got {got}"
+            )
+        there = window.timesteps > 0
+        return self._in_units(previous, there if window.mask is None else there & window.mask)
+
+    def _in_units(self, actions: Tensor, there: Tensor | None) -> Tensor:
+        """Actions in the policy's units; discrete ones where `there` (B, K) is False may be any number."""
+        units = self.action_scale.to_unit(actions)
         if not self.config.action.is_discrete:
             return units.to(self.state_mean.dtype)
-        if window.mask is not None:
-            units = units.masked_fill(~window.mask, 0)  # a padded step may hold any number
+        if there is not None:
+            units = units.masked_fill(~there, 0)
         if looking_is_free(units):
             check_codes(units, self.config.action.size)
         return units
@@ -184,9 +205,11 @@ class DecisionTransformer(nn.Module):
         was_training = self.training
         try:
             self.eval()
-            distribution: ActionDistribution = self(context.window(), last_only=True)
+            distribution, memory = self.predict(context.window(), last_only=True)
         finally:
             self.train(was_training)
+        if memory is not None:
+            context.remember(memory)
         return distribution
 
     def save(self, folder: str | Path) -> None:
@@ -208,13 +231,8 @@ class DecisionTransformer(nn.Module):
                 got = tuple(tensors[name].shape) if name in tensors else "nothing"
                 raise ValueError(f"{folder}: weights of {name} must have shape {shape}, got {got}")
 
-        check_shape("state_mean", (config.state_dim,))
-        if config.is_sequence_model:  # before allocating a network of the wrong size
-            check_shape("embedding.embed_return.weight", (config.hidden, 1))
-        else:
-            check_shape("state_map.layers.0.weight", (config.inner or 4 * config.hidden, config.state_dim))
-        if config.is_sequence_model and config.timestep_embedding:
-            check_shape("embedding.embed_timestep.weight", (config.max_timestep, config.hidden))
+        for name, shape in telling_shapes(config).items():  # before allocating a network of the wrong size
+            check_shape(name, shape)
         policy = cls(config)
         expected = policy.state_dict()
         for name, value in expected.items():
@@ -280,8 +298,11 @@ class DecisionTransformer(nn.Module):
                 f"observations must have shape (B, K, state_dim = {state_dim}), got {tuple(observations.shape)}"
             )
         B, K = observations.shape[:2]
-        if not 1 <= K <= self.config.context_length:
+        if self.recurrent is None and not 1 <= K <= self.config.context_length:
             raise ValueError(f"a window must have 1 to context_length = {self.config.context_length} steps, got {K}")
+        kept = (B, self.config.gru_layers, self.config.hidden)
+        if window.memory is not None and tuple(window.memory.shape) != kept:
+            raise ValueError(f"memory must have shape (B, layers, hidden) = {kept}, got {tuple(window.memory.shape)}")
         shape, actions = (B, K) if self.config.action.is_discrete else (B, K, self.config.action.size), window.actions
         if tuple(actions.shape) != shape:
             raise ValueError(

@@ -156,6 +156,12 @@ class Categorical:
         return -(self.log_probs.exp() * self.log_probs).sum(dim=-1)
 
 
+def from_step(first: int, distribution: ActionDistribution) -> ActionDistribution:
+    """The distributions (B, K, ...) of a window's steps, from number `first` on."""
+    later: ActionDistribution = type(distribution)(**{name: v[:, first:] for name, v in vars(distribution).items()})
+    return later
+
+
 def disturbed(
     actions: Tensor, noise: float, action: ActionSpec, generator: torch.Generator | None = None, clip: float = math.inf
 ) -> Tensor:

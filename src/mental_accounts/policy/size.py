@@ -13,13 +13,28 @@ def count_parameters(config: PolicyConfig) -> int:
     doubled = config.is_constrained and not config.action.is_discrete  # mean and spread
     head = (2 if doubled else 1) * action * (h + 1)
     inner = config.inner or 4 * h
-    if not config.is_sequence_model:
+    if config.method == "bc":
         return inner * (state + 1) + inner * (inner + 1) + h * (inner + 1) + head
+    if config.is_recurrent:
+        inputs = h * (state + 1) + h * action + h * config.reads_returns + h * config.reads_rewards
+        return inputs + config.gru_layers * 6 * h * (h + 1) + head
     block = 4 * h * (h + 1) + inner * (h + 1) + h * (inner + 1) + 4 * h
     tokens = 2 * h + h * (state + 1) + h * (action if config.action.is_discrete else action + 1) + 2 * h
     places = h * config.max_timestep * config.timestep_embedding + h * config.context_length * config.order_embedding
     ledger = h * (count_told(config) + 1) if config.reads_ledger else 0
     return tokens + places + config.layers * block + 2 * h + head + ledger + h * config.reads_rewards
+
+
+def telling_shapes(config: PolicyConfig) -> dict[str, tuple[int, ...]]:
+    """The shapes of some weights by name, which tell whether all fit the configuration."""
+    h, state = config.hidden, config.state_dim
+    found: dict[str, tuple[int, ...]] = {"state_mean": (state,)}
+    if config.is_recurrent:
+        return found | {"recurrent.embed_state.weight": (h, state)}
+    if not config.is_transformer:
+        return found | {"state_map.layers.0.weight": (config.inner or 4 * h, state)}
+    found["embedding.embed_return.weight"] = (h, 1)
+    return found | ({"embedding.embed_timestep.weight": (config.max_timestep, h)} if config.timestep_embedding else {})
 
 
 def count_codes(config: PolicyConfig) -> int:

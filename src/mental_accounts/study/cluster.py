@@ -24,6 +24,7 @@ from mental_accounts.data.tensor_files import cache_folder
 from mental_accounts.errors import UsageError
 from mental_accounts.learning.events import from_plain
 from mental_accounts.study.plan import Job
+from mental_accounts.study.run_process import Failed
 from mental_accounts.study.study_view import StudyView
 from mental_accounts.study.worker import Worker
 
@@ -184,7 +185,7 @@ def run_remotely(mailbox: Any, path: str, config: dict[str, Any]) -> str | None:
         unpack(ray.get(mailbox.get.remote(path)), folder)
         assigned: dict[str, float] = ray.get_runtime_context().get_assigned_resources()  # type: ignore[no-untyped-call]
         worker = _worker(max(1, int(assigned.get("CPU", 1))))
-        outcome: list[str | None] = []
+        outcome: list[Failed | None] = []
         made = threading.Thread(
             target=lambda: outcome.append(worker.run(folder, partial(mailbox.tell.remote, path))), daemon=True
         )
@@ -198,7 +199,8 @@ def run_remotely(mailbox: Any, path: str, config: dict[str, Any]) -> str | None:
             worker.kill()
             raise
         ray.get(mailbox.put.remote(path, pack(folder)))
-        return outcome[0]
+        problem = outcome[0]
+        return None if problem is None else problem.error
 
 
 _WORKERS: dict[int, Worker] = {}

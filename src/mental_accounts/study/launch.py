@@ -1,10 +1,8 @@
 """Running a study: all unfinished runs, on this machine or on a cluster."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
 
 from rich.console import Console
 
@@ -13,29 +11,10 @@ from mental_accounts.errors import UsageError
 from mental_accounts.learning.footprint import check_data_steps
 from mental_accounts.learning.preparation import check_settings
 from mental_accounts.learning.signals import stopping_by_signal
-from mental_accounts.study.local import LocalLauncher, default_workers
+from mental_accounts.study.local import LocalLauncher
 from mental_accounts.study.plan import Job, Study
+from mental_accounts.study.running import Running
 from mental_accounts.study.study_view import RunWarning, StudyView
-
-LauncherKind = Literal["local", "ray"]
-
-
-@dataclass(frozen=True)
-class Running:
-    """Where and how to run a study."""
-
-    out: Path | None = None
-    """Folder of runs and report; None: comparisons/<tasks>-<preset>. Given the same folder again, it continues."""
-    workers: int | None = None
-    """Runs at a time; None: as many as cores and memory allow."""
-    launcher: LauncherKind = "local"
-    """local: processes on this machine. ray: tasks on a Ray cluster (pip install 'mental-accounts[ray]')."""
-    address: str | None = None
-    """Ray: address of a running cluster; None: start one here."""
-    cpus: float = 1.0
-    """Ray: CPU cores per run."""
-    gpus: float = 0.0
-    """Ray: GPUs per run; 0.25 puts four runs on one GPU."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +27,18 @@ class Outcome:
     """Warnings of the runs."""
 
 
-def run_study(study: Study, running: Running, command: Sequence[str], again: str, console: Console) -> Outcome:
-    """Run all unfinished runs. `command` started the study; `again` says how to continue if it is interrupted."""
+def run_study(
+    study: Study,
+    running: Running,
+    command: Sequence[str],
+    again: str,
+    console: Console,
+    view_of: Callable[[int, int, Console], StudyView] = StudyView,
+) -> Outcome:
+    """Run all unfinished runs. `command` started the study; `again` says how to continue if it is interrupted.
+
+    `view_of` makes the display, of so many runs, so many of which are finished.
+    """
     if running.workers is not None and running.workers < 1:
         raise UsageError(f"--workers must be at least 1, got {running.workers}")
     missing = [job for job in study.jobs if not job.is_finished]
@@ -66,7 +55,7 @@ def run_study(study: Study, running: Running, command: Sequence[str], again: str
     if not missing:
         return Outcome()
     state = "before the first run began"
-    view = StudyView(len(study.jobs), done, console)
+    view = view_of(len(study.jobs), done, console)
     try:
         with stopping_by_signal(), view:
             if running.launcher == "ray":
@@ -77,7 +66,7 @@ def run_study(study: Study, running: Running, command: Sequence[str], again: str
             else:
                 _load_data(missing, view)
                 state = "every run after a checkpoint"
-                problems = LocalLauncher(running.workers or default_workers(missing)).run(missing, view)
+                problems = LocalLauncher(running.workers).run(missing, view)
     except KeyboardInterrupt:
         print(f"stopped, {state}; continue with: {again}", file=sys.stderr)
         raise

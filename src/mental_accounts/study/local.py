@@ -1,83 +1,168 @@
-"""Runs on this machine, as many at a time as cores and memory allow; each worker makes one after the other."""
+"""Runs on this machine: workers make one after the other, as many at a time as cores and memory have room for."""
 
-import queue
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Sequence
 from functools import partial
-from threading import Event
+from threading import Event, Lock, Thread
 from typing import Any
 
-import torch
-
 from mental_accounts.learning.events import from_plain
-from mental_accounts.machine import available_memory, usable_cores
+from mental_accounts.study.mps import multi_process_service
 from mental_accounts.study.plan import Job
+from mental_accounts.study.room import Footprint, Room
+from mental_accounts.study.run_process import Failed
 from mental_accounts.study.study_view import StudyView
 from mental_accounts.study.worker import Worker
 
-GIBIBYTE = 2**30
-CPU_RUN_BYTES = 2 * GIBIBYTE
-"""Memory reserved for one run on a CPU."""
-GPU_RUN_BYTES = 4 * GIBIBYTE
-"""GPU memory reserved for one run on a GPU."""
 STOP_SECONDS = 120
 """Seconds that runs have to write a checkpoint when the study is stopped."""
-
-
-def default_workers(jobs: Sequence[Job]) -> int:
-    """How many runs at a time: one per core, if memory (and GPU memory, if there is a GPU) allows."""
-    limits = [usable_cores(), available_memory() // CPU_RUN_BYTES, len(jobs)]
-    if torch.cuda.is_available() and any(job.config.device != "cpu" for job in jobs):
-        limits.append(torch.cuda.mem_get_info()[0] // GPU_RUN_BYTES)
-    return max(1, min(limits))
+JOIN_SECONDS = 10
+"""Seconds that threads have to read the last words of their workers."""
 
 
 class LocalLauncher:
-    """Runs jobs in `workers` processes of `threads` each. A failed run is reported, and the others continue."""
+    """Runs jobs in `workers` processes of `threads` each; None: as many as there is room for.
 
-    def __init__(self, workers: int, threads: int | None = None) -> None:
-        self.workers = workers
-        self.threads = threads or max(1, usable_cores() // workers)
+    A failed run is reported, and the others continue. One that finds no memory waits until fewer run at a time.
+    """
+
+    def __init__(self, workers: int | None = None, threads: int | None = None) -> None:
+        self.workers, self.threads = workers, threads
 
     def run(self, jobs: Sequence[Job], view: StudyView) -> dict[str, str]:
         """Run them all; returns the errors, by the name of the run. If interrupted, runs stop after a checkpoint."""
-        waiting: queue.SimpleQueue[Job] = queue.SimpleQueue()
-        for job in jobs:
-            waiting.put(job)
-        problems: dict[str, str] = {}
-        workers = [Worker(self.threads) for _ in range(min(self.workers, len(jobs)))]
-        stop = Event()
+        room = Room.for_jobs(jobs)
+        most = min(self.workers or room.cores, len(jobs))
+        limit = most if self.workers is not None else min(most, room.runs())
+        threads = self.threads or max(1, room.cores // (limit if room.gpu is None else most))
+        shares_gpu = room.gpu is not None and most > 1
+        with multi_process_service(wanted=shares_gpu) as environ:
+            where = "" if not shares_gpu else ", on one GPU through MPS" if environ else ", on one GPU"
+            view.say(f"runs at a time: {limit}, threads each: {threads}{where}")
+            measured = None if self.workers is not None else room
+            crew = Crew(jobs, view, limit, min(most, max(limit, room.cores // threads)), measured)
+            crew.work(partial(Worker, threads, environ))
+        return crew.problems
 
-        def work(worker: Worker) -> None:
-            while not stop.is_set():
-                try:
-                    job = waiting.get_nowait()
-                except queue.Empty:
+
+class Crew:
+    """Threads with a worker each. More join when runs turn out to be small, and fewer go on when memory ran out."""
+
+    def __init__(self, jobs: Sequence[Job], view: StudyView, limit: int, most: int, room: Room | None) -> None:
+        """`limit` runs at a time at first, and up to `most` if measured runs have `room`; None: nothing is measured."""
+        self.view, self.limit, self.most, self.room = view, limit, most, room
+        self.problems: dict[str, str] = {}
+        self._waiting, self._for_last = deque(jobs), deque[Job]()
+        self._active, self._had_company = set[str](), set[str]()  # by the names of jobs
+        self._postponed, self._weighed = set[str](), set[str]()
+        self._largest: Footprint | None = None
+        self._lock = Lock()
+        self._stop = Event()
+        self._serving = 0
+        self._workers: list[Worker] = []
+        self._threads: list[Thread] = []
+        self._error: BaseException | None = None
+
+    def work(self, new_worker: Callable[[], Worker]) -> None:
+        """Until every job is done. An error of our own ends all, after checkpoints, and is raised."""
+        self._new_worker = new_worker
+        try:
+            self._hire()
+            for thread in self._threads:  # the list may grow meanwhile
+                thread.join()
+        except BaseException:
+            self._end_all()
+            raise
+        finally:
+            for worker in self._workers:
+                worker.end(STOP_SECONDS)
+            for thread in self._threads:
+                thread.join(JOIN_SECONDS)
+            for worker in self._workers:
+                worker.release()
+        if self._error is not None:
+            raise self._error
+
+    def _end_all(self) -> None:
+        """Ask all workers to stop; their runs write checkpoints first."""
+        self._stop.set()
+        for worker in self._workers:
+            worker.terminate()
+
+    def _hire(self) -> None:
+        """Start as many workers as may and can work."""
+        with self._lock:
+            for _ in range(min(self.limit - self._serving, len(self._waiting))):
+                worker = self._new_worker()
+                thread = Thread(target=self._serve, args=(worker,), daemon=True)
+                self._workers.append(worker)
+                self._threads.append(thread)
+                self._serving += 1
+                thread.start()
+
+    def _serve(self, worker: Worker) -> None:
+        try:
+            while (job := self._take()) is not None:
+                self.view.begins(job)
+                problem = worker.run(job.path, partial(_tell, self.view, job), partial(self._weigh, job))
+                if self._stop.is_set() and problem is not None:
                     break
-                view.begins(job)
-                problem = worker.run(job.path, partial(_tell, view, job))
-                if stop.is_set() and problem is not None:
-                    break
-                view.ends(job, problem)
-                if problem is not None:
-                    problems[job.name] = problem
+                self._conclude(job, problem)
             worker.close()
+        except BaseException as error:
+            self._error = self._error or error
+            self._end_all()
 
-        with ThreadPoolExecutor(len(workers)) as pool:
-            futures = [pool.submit(work, worker) for worker in workers]
-            try:
-                for future in futures:
-                    future.result()
-            except BaseException:
-                stop.set()
-                for worker in workers:
-                    worker.terminate()
-                for worker in workers:
-                    worker.end(STOP_SECONDS)
-                raise
-        for worker in workers:
-            worker.end(STOP_SECONDS)
-        return problems
+    def _take(self) -> Job | None:
+        """The next job; None if there is none, or if too many work: then the caller is to leave."""
+        with self._lock:
+            job = None
+            if not self._stop.is_set() and self._serving <= self.limit:
+                if self._waiting:
+                    job = self._waiting.popleft()
+                elif self._for_last and not self._active:
+                    job = self._for_last.popleft()
+            if job is None:
+                self._serving -= 1
+                return None
+            self._had_company.discard(job.name)
+            if self._active:
+                self._had_company |= {*self._active, job.name}
+            self._active.add(job.name)
+            return job
+
+    def _conclude(self, job: Job, problem: Failed | None) -> None:
+        """Note how a run ended. One that found no memory beside others goes on later: with fewer, and then alone."""
+        with self._lock:
+            self._active.discard(job.name)
+            if problem is not None and problem.out_of_memory and job.name in self._had_company:
+                if job.name in self._postponed:
+                    self.view.postpones(job, "out of memory again; it goes on when all others are done")
+                    self._for_last.append(job)
+                    return
+                self._postponed.add(job.name)
+                self.most = self.limit = max(1, min(self.limit, len(self._active)))
+                self.view.postpones(job, f"out of memory; it goes on later; runs at a time: {self.limit}")
+                self._waiting.append(job)
+                return
+        if problem is not None:
+            self.problems[job.name] = problem.error
+        self.view.ends(job, None if problem is None else problem.error)
+
+    def _weigh(self, job: Job, footprint: Footprint) -> None:
+        """Learn what a run takes: larger ones lower the number of runs at once; more join when all have told."""
+        if self.room is None:
+            return
+        with self._lock:
+            self._weighed.add(job.name)
+            self._largest = footprint if self._largest is None else self._largest | footprint
+            found, before = min(self.most, self.room.runs(self._largest)), self.limit
+            if found > before and not self._active <= self._weighed:
+                return
+            self.limit = found
+        if found != before:
+            self.view.say(f"runs at a time: {found} ({self.room.describe(self._largest)})")
+            self._hire()
 
 
 def _tell(view: StudyView, job: Job, values: dict[str, Any]) -> None:

@@ -85,6 +85,8 @@ class Study:
     seeds: tuple[int, ...]
     base: TrainConfig
     preset: str
+    data_per_seed: bool = False
+    """Whether every seed has data of its own (`data_seed` is the seed), instead of one data set for all."""
 
     def __post_init__(self) -> None:
         if not self.tasks:
@@ -99,6 +101,8 @@ class Study:
                 raise UsageError(f"{what} {twice[0]} is given twice")
         for task in self.tasks:
             find_task(task)
+        if self.data_per_seed and self.base.data_seed != TrainConfig.data_seed:
+            raise UsageError("data_seed and --data-per-seed contradict each other: give one of them")
 
     @cached_property
     def jobs(self) -> list[Job]:
@@ -108,6 +112,7 @@ class Study:
             for task in self.tasks:
                 for arm in self.arms:
                     changes = {**arm.changes, "task": task, "method": arm.method, "seed": seed}
+                    changes |= {"data_seed": seed} if self.data_per_seed else {}
                     path = self.folder / "runs" / slug(task) / arm.folder / f"seed-{seed}"
                     found.append(Job(task, arm, seed, with_changes(self.base.for_method(arm.method), changes), path))
         return found
@@ -126,6 +131,7 @@ class Study:
             "tasks": list(self.tasks),
             "methods": [arm.label for arm in self.arms],
             "seeds": list(self.seeds),
+            "data_per_seed": self.data_per_seed,
             "runs": [
                 {
                     "task": job.task,

@@ -1,6 +1,7 @@
 """The process of a worker: `python -P -m mental_accounts.study.run_process` reads the folders of runs, and makes them.
 
-It sends their events to the study as lines of JSON, `{"error": ...}` if a run fails, and `{"ended": true}` after each.
+It sends their events to the study as lines of JSON, their memory after every iteration, `{"error": ...}` if a run
+fails, and `{"ended": true}` after each.
 """
 
 import contextlib
@@ -17,14 +18,18 @@ from typing import Any
 import torch
 
 from mental_accounts.errors import InterruptedRunError
-from mental_accounts.learning.events import SENT, Event, UpdateDone, from_plain, to_plain
+from mental_accounts.learning.events import SENT, Event, IterationEnded, UpdateDone, from_plain, to_plain
 from mental_accounts.learning.freed_memory import keep_freed_memory
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.run_view import SilentView
 from mental_accounts.learning.trainer import Trainer
+from mental_accounts.machine import is_out_of_memory, own_memory
 from mental_accounts.module_paths import find_own_modules
+from mental_accounts.study.room import Footprint
 
 REPORT_SECONDS = 0.25
+CONTEXT_BYTES = 600_000_000
+"""What CUDA and its libraries take of a GPU for one process."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class Failed:
     """A run ended by an error."""
 
     error: str
+    out_of_memory: bool = False
+    """Whether it may succeed where fewer runs share the machine."""
 
 
 @dataclass(frozen=True)
@@ -48,15 +55,19 @@ def parse_line(line: str) -> dict[str, Any] | None:
     return None
 
 
-def event_of(values: dict[str, Any]) -> Event | Failed | Ended | None:
+def event_of(values: dict[str, Any]) -> Event | Failed | Ended | Footprint | None:
     """The event in such a line."""
     if "ended" in values:
         return Ended()
-    return Failed(str(values["error"])) if "error" in values else from_plain(values)
+    if "footprint" in values:
+        return Footprint(*values["footprint"])
+    if "error" in values:
+        return Failed(str(values["error"]), bool(values.get("out_of_memory")))
+    return from_plain(values)
 
 
 class SendingView(SilentView):
-    """Sends events to the study; of updates, a few per second."""
+    """Sends events to the study; of updates, a few per second; after every iteration the run's memory."""
 
     follows_steps = True
 
@@ -71,6 +82,8 @@ class SendingView(SilentView):
                 return
             self._sent = time.monotonic()
         send(to_plain(event))
+        if isinstance(event, IterationEnded):
+            send({"footprint": [own_memory(), _gpu_memory()]})
 
 
 ANSWER = sys.stdout
@@ -106,11 +119,17 @@ def make_run(folder: RunFolder) -> int:
     except (InterruptedRunError, KeyboardInterrupt) as stop:
         return 128 + int(getattr(stop, "signal_number", signal.SIGINT))
     except Exception as error:
-        send({"error": f"{type(error).__name__}: {' '.join(str(error).split())}"})
+        words = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        send({"error": words, "out_of_memory": is_out_of_memory(error)})
     gc.collect()  # a trainer refers to itself, by its callbacks
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     return 0
+
+
+def _gpu_memory() -> int:
+    """The most that this process has taken of a GPU, in bytes."""
+    return torch.cuda.max_memory_reserved() + CONTEXT_BYTES if torch.cuda.is_initialized() else 0
 
 
 if __name__ == "__main__":

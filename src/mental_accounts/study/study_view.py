@@ -114,6 +114,14 @@ class StudyView:
             self._said = time.monotonic()
             self.say(f"{100 * done / self.total:.0f}% of all runs, {len(self._shares)} active")
 
+    def postpones(self, job: Job, why: str) -> None:
+        """A run goes on later."""
+        with self._lock:
+            self._shares.pop(job.name, None)
+            self.say(f"{job.name}: {why}")
+            if self._progress is not None:
+                self._progress.remove_task(self._bars.pop(job.name))
+
     def ends(self, job: Job, problem: str | None) -> None:
         """A run has ended."""
         with self._lock:

@@ -9,11 +9,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Lock
 from typing import IO, Any
 
+from mental_accounts.study.room import Footprint
 from mental_accounts.study.run_process import Ended, Failed, event_of, parse_line
 
 PROGRAM = (sys.executable, "-P", "-m", "mental_accounts.study.run_process")
@@ -23,20 +24,31 @@ THREAD_SETTINGS = ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
 
 
 class Worker:
-    """Makes one run at a time, in a process of `threads` threads that is started for the first of them."""
+    """Makes one run at a time, in a process of `threads` threads that is started for the first of them.
 
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
+    `environ` is added to the process's environment.
+    """
+
+    def __init__(self, threads: int, environ: Mapping[str, str] | None = None) -> None:
+        self.threads, self.environ = threads, dict(environ or {})
         self._process: subprocess.Popen[str] | None = None
         self._errors: IO[str] | None = None
         self._lock = Lock()
         self._stopped = False
 
-    def run(self, path: Path, hear: Callable[[dict[str, Any]], None]) -> str | None:
-        """Make a run, or go on with it; returns its error, if any. `hear` is given its events, as plain values."""
+    def run(
+        self,
+        path: Path,
+        hear: Callable[[dict[str, Any]], None],
+        weigh: Callable[[Footprint], None] = lambda footprint: None,
+    ) -> Failed | None:
+        """Make a run, or go on with it; returns its error, if any.
+
+        `hear` is given its events, as plain values, and `weigh` its memory, after every iteration.
+        """
         with self._lock:
             if self._stopped:
-                return "stopped"
+                return Failed("stopped")
             process = self._process if self._process is not None and self._process.poll() is None else self._start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -50,12 +62,15 @@ class Worker:
                 if isinstance(event, Ended):
                     return problem
                 if isinstance(event, Failed):
-                    problem = event.error
+                    problem = event
+                elif isinstance(event, Footprint):
+                    weigh(event)
                 elif values is not None:
                     hear(values)
         except BrokenPipeError:
             pass
-        return problem or self._last_words(process.wait())
+        code = process.wait()  # before another run is sent to it
+        return problem or Failed(self._last_words(code))
 
     def close(self) -> None:
         """Let it end, once its run is over."""
@@ -88,10 +103,9 @@ class Worker:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._release()
 
-    def _release(self) -> None:
-        """Close what belonged to a process that has ended."""
+    def release(self) -> None:
+        """Close what belonged to a process that has ended; nobody reads it any more."""
         process = self._process
         for file in (self._errors, *(() if process is None else (process.stdin, process.stdout))):
             if file is not None:
@@ -99,15 +113,16 @@ class Worker:
                     file.close()
 
     def _start(self) -> subprocess.Popen[str]:
-        self._release()
-        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 (it lives as long as the process)
+        self.release()
+        self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (it lives as long as the process)
         self._process = subprocess.Popen(
             PROGRAM,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env=os.environ | dict.fromkeys(THREAD_SETTINGS, str(self.threads)),
+            errors="replace",
+            env=os.environ | self.environ | dict.fromkeys(THREAD_SETTINGS, str(self.threads)),
             start_new_session=True,  # Ctrl-C reaches only us; we ask the runs to stop
         )
         return self._process
