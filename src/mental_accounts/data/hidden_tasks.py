@@ -69,10 +69,22 @@ BASES = {
 """By name; in those called free, no action is replaced by a random one."""
 
 RETURNS: dict[str, tuple[float, float]] = {
-    "HiddenArm-v0": (-11.0, 72.0),
-    "HiddenArm-v0:hijack=0": (-11.0, 157.0),
-    "DriftingBandit-v0": (0.0, 134.0),
-    "DriftingBandit-v0:hijack=0": (0.0, 262.0),
+    "HiddenArm-v0": (-10.9, 72.0),
+    "HiddenArm-v0:hijack=0": (-11.0, 157.8),
+    "DriftingBandit-v0": (-0.5, 133.8),
+    "DriftingBandit-v0:hijack=0": (-0.3, 262.1),
+    "HiddenArm-v0:dim=1": (52.7, 114.4),
+    "HiddenArm-v0:dim=2": (6.2, 87.9),
+    "HiddenArm-v0:dim=4": (-17.3, 53.9),
+    "HiddenArm-v0:dim=1,hijack=0": (52.6, 176.4),
+    "HiddenArm-v0:dim=2,hijack=0": (6.1, 170.7),
+    "HiddenArm-v0:dim=4,hijack=0": (-17.3, 130.1),
+    "DriftingBandit-v0:arms=27": (-1.5, 161.3),
+    "DriftingBandit-v0:arms=100": (0.0, 177.7),
+    "DriftingBandit-v0:arms=300": (-0.2, 183.4),
+    "DriftingBandit-v0:arms=27,hijack=0": (-1.6, 299.5),
+    "DriftingBandit-v0:arms=100,hijack=0": (0.7, 304.2),
+    "DriftingBandit-v0:arms=300,hijack=0": (0.2, 304.9),
 }
 """The mean returns of random actions and of the Bayesian player by settings of the environment, over 2,000 episodes:
 python studies/players.py (results/players)."""
