@@ -23,7 +23,7 @@ from hidden_forms import (
     with_signs,
 )
 from marked_pages import between
-from mental_accounts.data.tasks import find_task
+from mental_accounts.data.tasks import TASKS, Task, find_task
 from mental_accounts.report.runs import Evidence, read_study
 from mental_accounts.report.statistics import Interval, difference_interval, holm, mean_interval, paired_p_value
 
@@ -112,9 +112,14 @@ def surprise(evidence: Evidence, task: str, method: str) -> dict[int, float]:
     return {run.seed: float(run.lines[-1]["training/nll"]) for run in evidence.of(task, method)}
 
 
+def as_then(task: str) -> Task:
+    """The task of that name when the studies were run: since then, others than a policy's own ledger make the data."""
+    return find_task(f"{task}/own-ledger" if f"{task}/own-ledger" in TASKS else task)
+
+
 def digits_of(task: str) -> int:
     """Decimals of a task's returns in tables."""
-    return 0 if (find_task(task).expert_return or 0) > 1000 else 1
+    return 0 if (as_then(task).expert_return or 0) > 1000 else 1
 
 
 def table(
@@ -131,7 +136,7 @@ def table(
 
     Empty columns are left out. `tested` adds a column of p-values.
     """
-    task = find_task(task_name)
+    task = as_then(task_name)
     assert task.random_return is not None
     assert task.expert_return is not None
     digits = digits_of(task_name)
@@ -194,13 +199,13 @@ def steps_up(evidence: Evidence, folder: Path, pairs: Sequence[Pair] = STEPS_UP)
 
 def picture(evidence: Evidence, path: Path) -> None:
     """Draw the returns of all forms, one point per seed."""
-    task = find_task(evidence.tasks[0])
+    task, shown = as_then(evidence.tasks[0]), evidence.tasks[0]
     assert task.random_return is not None
     assert task.expert_return is not None
     figure, axes = plt.subplots(figsize=(8, 2.9), layout="constrained")
-    names = [name for name in MAIN if returns(evidence, task.name, name)]
+    names = [name for name in MAIN if returns(evidence, shown, name)]
     for row, name in enumerate(reversed(names)):
-        values = np.array(list(returns(evidence, task.name, name).values()))
+        values = np.array(list(returns(evidence, shown, name).values()))
         found = mean_interval(values)
         colour = "#777777" if name.startswith("odt") else "#0072b2"
         axes.plot(values, np.full(len(values), row), "o", color=colour, alpha=0.35, markersize=4, mew=0)
@@ -212,7 +217,7 @@ def picture(evidence: Evidence, path: Path) -> None:
     for place, words in ((task.random_return, "random"), (task.expert_return, "the data's learner")):
         axes.axvline(place, color="#999999", linestyle=":", linewidth=1)
         axes.annotate(words, (place, 1.01), xycoords=("data", "axes fraction"), ha="center", fontsize=8)
-    axes.set_xlabel(f"return on {task.name}, with 95% intervals; an oracle has {ORACLE:.0f}")
+    axes.set_xlabel(f"return on {shown}, with 95% intervals; an oracle has {ORACLE:.0f}")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     figure.savefig(path, dpi=150, metadata={"Software": None})

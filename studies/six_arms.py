@@ -9,6 +9,8 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from mental_accounts.environments.makers import EpsilonGreedy
+
 ARMS, STEPS = 6, 200
 NOISE, DRIFT = 0.5, 0.01
 
@@ -44,18 +46,8 @@ def epsilon_greedy(seeds: list[int], epsilon: float, rate: float) -> NDArray[np.
 
     `rate` is the weight of the newest reward in an arm's running mean.
     """
-    returns = []
-    for seed in seeds:
-        env, rng = SixArms(), np.random.default_rng([seed, 1])  # not the stream that the environment draws from
-        env.reset(seed=seed)
-        means, total, over = np.zeros(ARMS), 0.0, False
-        while not over:
-            arm = int(rng.integers(ARMS)) if rng.random() < epsilon else int(means.argmax())
-            _, reward, _, over, _ = env.step(arm)
-            means[arm] += rate * (reward - means[arm])
-            total += reward
-        returns.append(total)
-    return np.array(returns)
+    env, player = SixArms(), EpsilonGreedy(epsilon, rate)
+    return np.array([player.play(env, seed).rewards.sum(dtype=np.float64) for seed in seeds])
 
 
 def best_epsilon_greedy(seeds: list[int]) -> tuple[float, float]:

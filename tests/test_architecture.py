@@ -62,7 +62,7 @@ ALLOWED = {
     "policy": SHARED,
     "environments": set(),
     "data": SHARED | {"environments", "policy"},
-    "learning": LEARNING,
+    "learning": LEARNING | {"environments"},
     "study": RUNS,
     "inspect": LEARNING | {"learning"},
     "report": LEARNING | {"learning", "inspect"},

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,17 @@ import hidden_tables
 import hidden_whose
 import learner
 import ledger_channels
+import makers_tuning
 import marked_pages
+import players
 import results_pages
+import six_arms
 import small_data
 from mental_accounts.data import behaviour_worker
+from mental_accounts.data.hidden_tasks import RETURNS
+from mental_accounts.data.tasks import find_task
+from mental_accounts.environments import roster
+from mental_accounts.environments.yardsticks import Bayes
 from mental_accounts.report.report import write_report
 from mental_accounts.report.runs import read_study
 from mental_accounts.report.statistics import Interval
@@ -237,3 +245,62 @@ def test_the_curves_are_drawn_from_their_files(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("sys.argv", ["behaviour_curves.py", "--out", str(tmp_path / "curves.png")])
     behaviour_curves.main()
     assert (tmp_path / "curves.png").stat().st_size > 50_000
+
+
+def test_makers_have_the_constants_that_were_chosen() -> None:
+    found = json.loads((ROOT / "results" / "players" / "tuning.json").read_text())
+    assert found["first_seed"] == makers_tuning.FIRST_SEED > 2**31  # evaluations have smaller seeds
+    page = (ROOT / "results" / "players" / "README.md").read_text()
+    for one in found["tuned"]:
+        best = one["tried"][0]
+        assert best["share"] == max(tried["share"] for tried in one["tried"])
+        assert not any(tried["constants"].get("forgetting") == 0.05 for tried in one["tried"])
+        chosen = Bayes() if one["name"] == "bayes" else roster.ALGORITHMS[one["family"]][one["name"]]
+        assert asdict(chosen) == best["constants"], one["name"]
+        assert makers_tuning.table([one]).splitlines()[-1] in page
+    assert {one["name"] for one in found["tuned"]} >= {*roster.ALGORITHMS["box"], *roster.ALGORITHMS["discrete"]}
+
+
+def test_tuning_puts_the_best_candidate_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(makers_tuning.GRIDS["discrete"], "bayes", (Bayes, {"optimism": (-50.0, 1.5)}))
+    found = makers_tuning.tune("discrete", "bayes", 3, [100.0] * 4)
+    assert [tried["constants"]["optimism"] for tried in found["tried"]] == [1.5, -50.0]
+    assert "| discrete | bayes | 2 | optimism 1.5 |" in makers_tuning.table([found])
+
+
+def test_scores_are_measured_by_the_players_on_file() -> None:
+    found = json.loads((ROOT / "results" / "players" / "returns.json").read_text())["returns"]
+    for entry in players.entries():
+        assert len(found[entry.task][entry.player]) == entry.episodes >= 1_000
+    measured = players.scales(found)
+    for task, pair in measured.items():
+        assert (find_task(task).random_return, find_task(task).expert_return) == pair, task
+    assert len(RETURNS) == len(measured)
+    page = (ROOT / "results" / "players" / "README.md").read_text()
+    for row in (players.main_table(found) + "\n" + players.size_table(found)).splitlines():
+        assert row in page
+    for task in players.TASKS:  # 100 is the best of those that are not told what is hidden
+        means = {name: np.mean(values) for name, values in found[task].items() if name != "oracle"}
+        assert max(means, key=means.__getitem__) == "bayes", task
+
+
+def test_returns_on_file_are_played_again() -> None:
+    found = json.loads((ROOT / "results" / "players" / "returns.json").read_text())["returns"]
+    for task, player in (
+        ("hidden-arm", "mixture"),
+        ("drifting-bandit-free", "ucb"),
+        ("hidden-arm-free:dim=2", "bayes"),
+    ):
+        assert players.played(players.Entry(task, player, 2)) == pytest.approx(found[task][player][:2], abs=0.02)
+
+
+def test_six_arms_are_played_by_running_means() -> None:
+    env = six_arms.SixArms()
+    env.reset(seed=3)
+    rng, means, total = np.random.default_rng([3, 1]), np.zeros(6), 0.0
+    for _ in range(six_arms.STEPS):
+        arm = int(rng.integers(6)) if rng.random() < 0.1 else int(means.argmax())
+        reward = env.step(arm)[1]
+        means[arm] += 0.2 * (reward - means[arm])
+        total += reward
+    assert six_arms.epsilon_greedy([3], 0.1, 0.2) == pytest.approx([total], abs=1e-3)

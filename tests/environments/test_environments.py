@@ -13,7 +13,9 @@ from gymnasium.utils.env_checker import check_env
 import mental_accounts.environments as environments
 from mental_accounts import GridCodebook
 from mental_accounts.environments.hidden_arm import WIDTH, HiddenArm, cell_of, centre, is_hijacked, pay
-from mental_accounts.environments.learners import Learner, own_chance, play_knowingly, play_randomly
+from mental_accounts.environments.learners import Learner
+from mental_accounts.environments.playing import own_chance
+from mental_accounts.environments.yardsticks import AtRandom, Oracle
 
 IDS = ["HiddenArm-v0", "DriftingBandit-v0", "BrokenHopper-v0"]
 
@@ -123,8 +125,8 @@ def test_bad_arguments_say_why() -> None:
 def test_a_learner_is_between_chance_and_an_oracle(name: str) -> None:
     env = gymnasium.make(name)
     means = [
-        np.mean([play(env, seed).rewards.sum() for seed in range(40)])
-        for play in (play_randomly, Learner().play, play_knowingly)
+        np.mean([player.play(env, seed).rewards.sum() for seed in range(40)])
+        for player in (AtRandom(), Learner(), Oracle())
     ]
     assert means[0] < means[1] - 20
     assert means[1] < means[2] - 20
@@ -140,6 +142,6 @@ def test_players_do_not_share_the_environments_luck() -> None:
         assert luck & set(np.random.default_rng(seed).random(1000)) == luck  # the trap: the seed's own stream is theirs
         assert not luck & set(own_chance(seed).random(1000))
     env = HiddenArm()
-    own = play_randomly(env, seed=1).actions[::2]  # the others are the environment's
+    own = AtRandom().play(env, seed=1).actions[::2]  # the others are the environment's
     env.action_space.seed(1)
     assert not np.isin(np.stack([env.action_space.sample() for _ in range(200)]), own).any()

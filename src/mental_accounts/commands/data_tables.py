@@ -9,6 +9,7 @@ from rich.table import Table
 from mental_accounts.data import TASKS, Task, Trajectories, find_task, load_task
 from mental_accounts.data.asked import describe_range, return_range
 from mental_accounts.data.catalogue import Held, held_data
+from mental_accounts.data.tasks import complete
 
 
 def print_list() -> None:
@@ -30,7 +31,8 @@ def print_task(name: str) -> None:
         "task": task.name,
         "source": f"{task.source} ({task.dataset})",
         "environment": _environment(task, held) or "set by the data",
-        **_asked_for(task, is_here=bool(held)),
+        **({"data made by": task.made_by} if task.made_by else {}),
+        **_asked_for(task, held),
         "score 0 / 100": _scores(task),
         "context": f"{task.context_length} steps in training, {task.eval_context_length} while acting",
         "timestep embedding": "yes" if task.timestep_embedding else "no",
@@ -61,13 +63,22 @@ def describe(name: str, store: Trajectories) -> None:
         f"{name}: {found.steps:,} steps, {found.trajectories:,} trajectories, return {found.return_mean:.0f} ± "
         f"{found.return_std:.0f}, max {found.return_max:.0f}, environment {store.info.get('env_id') or 'unknown'}"
     )
+    made_by = store.info.get("made_by")
+    if made_by:  # episodes of each of those who took turns
+        shares = sorted(made_by.items())
+        print(f"made by {', '.join(f'{name} ({count / found.trajectories:.0%})' for name, count in shares)}")
 
 
-def _asked_for(task: Task, *, is_here: bool) -> dict[str, str]:
+def _asked_for(task: Task, held: Sequence[Held]) -> dict[str, str]:
     """The target returns of `train`: from the table of tasks, or from the data, which are then read."""
     store = None
-    if task.target_return is None and is_here:
-        task, store = load_task(task.name)
+    if task.target_return is None and held:
+        largest = max(held, key=lambda item: item.steps or 0).path
+        if task.source == "hidden" and largest is not None:  # other numbers of steps would be rolled out first
+            store = Trajectories.load(largest)
+            task = complete(task, store)
+        else:
+            task, store = load_task(task.name)
     if task.target_return is None or task.exploration_return is None:
         unknown = "depends on the data, which are not on this machine yet"
         return {"evaluation return": unknown, "exploration return": unknown}
@@ -88,7 +99,7 @@ def _asked_for(task: Task, *, is_here: bool) -> dict[str, str]:
 def _scores(task: Task) -> str:
     if task.random_return is None or task.expert_return is None:
         return "unknown"
-    return f"{task.random_return:.0f} / {task.expert_return:.0f}"
+    return f"{task.random_return:.0f} / {task.expert_return:.0f} ({task.scored})"
 
 
 def _row(task: Task, item: Held) -> list[str]:

@@ -1,10 +1,12 @@
-"""Data of the tasks with a hidden context: rolled out on this machine by an adaptive behaviour policy."""
+"""Data of the tasks with a hidden context: rolled out on this machine by adaptive behaviour policies."""
 
 import contextlib
 import hashlib
 import importlib.metadata
 import json
-from typing import Any, Protocol
+from collections import Counter
+from dataclasses import asdict
+from typing import Any, ClassVar, Protocol
 
 import gymnasium
 import numpy as np
@@ -14,50 +16,53 @@ from mental_accounts.data.mechanic import Mechanic
 from mental_accounts.data.progress import progress_bar
 from mental_accounts.data.tensor_files import cache_folder
 from mental_accounts.data.trajectories import Trajectories
-from mental_accounts.environments.learners import Learner, Played
+from mental_accounts.environments.playing import Env, Played
+from mental_accounts.environments.variants import variant_spec
 from mental_accounts.errors import DataError
+from mental_accounts.files import slug
 from mental_accounts.spaces import action_spec_of
 
-DATA_VERSION = 4
+DATA_VERSION = 5
 """Raise it with every change of the environments or of their behaviour policies: it invalidates cached files."""
 EPISODE_SEEDS = 1_000_003
 """Episode i of data seed s is played with seed s · this + i."""
 
 
+MOST_TOLD = 32
+"""The rewards of all actions are kept of environments with at most so many: with 300 they are most of a file."""
+
+
 class Maker(Protocol):
     """A behaviour policy: a dataclass whose fields, with the seed, determine an episode."""
 
-    def play(self, env: gymnasium.Env[Any, Any], seed: int) -> Played:
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def play(self, env: Env, seed: int) -> Played:
         """One episode."""
         ...
 
 
-MAKERS: dict[str, Maker] = {
-    "hidden-arm": Learner(),
-    "drifting-bandit": Learner(),
-    "broken-halfcheetah": Mechanic("halfcheetah"),
-}
-"""The behaviour policy of each task."""
+def make_hidden(name: str, env_id: str, maker: Maker, size: int, seed: int = 0) -> Trajectories:
+    """Whole episodes of the task's behaviour policy, at least `size` steps: from the cache, or rolled out now.
 
-
-def make_hidden(name: str, env_id: str, size: int, seed: int = 0) -> Trajectories:
-    """Whole episodes of the task's behaviour policy, at least `size` steps: from the cache, or rolled out now."""
+    Where several take turns, `info["made_by"]` has how many episodes each of them played, and `info["makers"]` who
+    played each of them, in the order of the file.
+    """
     if size < 1 or seed < 0:
         raise DataError(f"steps must be at least 1 and seed 0 or more, got {size} and {seed}")
-    maker = MAKERS[name]
     facts = {
         "version": DATA_VERSION,
         "env_id": env_id,
         "size": size,
         "seed": seed,
-        "maker": vars(maker) | {"behaviour": behaviour_digest(maker)},
+        "maker": {"kind": type(maker).__name__, **asdict(maker), "behaviour": behaviour_digest(maker)},
         "versions": {package: _version(package) for package in ("gymnasium", "mujoco", "numpy")},
     }
     digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8).hexdigest()
-    path = cache_folder() / "hidden" / f"{name}-{digest}.safetensors"
+    path = cache_folder() / "hidden" / f"{slug(name)}-{digest}.safetensors"
     if path.exists():
         return Trajectories.load(path)
-    env = gymnasium.make(env_id)
+    env: Env = gymnasium.make(variant_spec(env_id) or env_id)
     episodes: list[Played] = []
     steps = 0
     with progress_bar(f"playing {name}", size) as advance:
@@ -70,15 +75,18 @@ def make_hidden(name: str, env_id: str, size: int, seed: int = 0) -> Trajectorie
         np.concatenate([getattr(episode, key) for episode in episodes])
         for key in ("observations", "actions", "rewards")
     ]
-    foregone = [episode.foregone for episode in episodes if episode.foregone is not None]
+    foregone = [told for told in (episode.foregone for episode in episodes) if told is not None]
+    is_told = bool(foregone) and foregone[0].shape[1] <= MOST_TOLD
+    players = [episode.player for episode in episodes if episode.player is not None]
+    turns = {"made_by": dict(Counter(players)), "makers": players} if players else {}
     store = Trajectories.from_steps(
         *columns,
         lengths=[len(episode.rewards) for episode in episodes],
         terminated=[episode.terminated for episode in episodes],
         truncated=[not episode.terminated for episode in episodes],
         action_spec=action_spec_of(env.action_space),
-        info={"name": name, "source": "hidden", **facts},
-        foregone=np.concatenate(foregone) if foregone else None,
+        info={"name": name, "source": "hidden", **facts, **turns},
+        foregone=np.concatenate(foregone) if is_told else None,
         where=name,
     )
     env.close()

@@ -64,8 +64,12 @@ def _check_environment(env_id: str) -> None:
     """Refuse an id that Gymnasium does not know; for `module:Env-v0`, the module is imported to register it."""
     import gymnasium  # the data alone need no environments
 
+    from mental_accounts.environments.variants import variant_spec
+
     module, colon, name = env_id.rpartition(":")
     try:
+        if variant_spec(env_id) is not None:
+            return
         if colon:
             importlib.import_module(module)
         gymnasium.spec(name)

@@ -8,7 +8,7 @@ import numpy as np
 
 from mental_accounts.data.behaviour_worker import Actor
 from mental_accounts.data.builtin import recipe_of
-from mental_accounts.environments.learners import Played, own_chance
+from mental_accounts.environments.playing import Played, own_chance
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 Examples of names:
 
     hopper-medium, hopper-random      built-in: rolled out on this machine, nothing to download
-    hidden-arm                        a task with a hidden context, rolled out here by an adaptive policy
+    hidden-arm                        a task with a hidden context, rolled out here by adaptive policies
+    hidden-arm:dim=4/ucb              the same with other settings, by one of those policies (hidden_tasks.py)
     d4rl/hopper-medium-v2             D4RL's file, downloaded into the cache
     minari/mujoco/hopper/medium-v0    a Minari data set, local or downloaded; any other Minari id works too
     imported/NAME                     data imported by `mental-accounts data import`
@@ -23,6 +24,7 @@ from mental_accounts.data.asked import asked_returns
 from mental_accounts.data.builtin import KINDS, make_builtin
 from mental_accounts.data.d4rl import fetch_d4rl, read_d4rl
 from mental_accounts.data.hidden_data import make_hidden
+from mental_accounts.data.hidden_tasks import hidden_names, hidden_task, is_hidden
 from mental_accounts.data.minari import installed_minari, read_minari
 from mental_accounts.data.robots import ROBOTS, Robot
 from mental_accounts.data.tensor_files import cache_folder
@@ -94,31 +96,14 @@ class Task:
     """Default number of steps of built-in data: as many as D4RL has."""
     published: Published | None = None
     """D4RL's statistics of the data set of that name; None: unknown to us, as for random."""
+    made_by: str | None = None
+    """Who made the data, in words, where names do not say it."""
+    scored: str = "0: a random policy; 100: an expert"
+    """What normalised scores of 0 and 100 mean, in words."""
 
 
 ROBOT_RETURN_SCALE = 0.001
 """ODT's, for all robots."""
-
-_MODULE = "mental_accounts.environments"
-HIDDEN = [
-    Task(
-        "hidden-arm", "hidden", "hidden-arm", f"{_MODULE}:HiddenArm-v0", target_return=40.0, exploration_return=60.0,
-        random_return=-11.0, expert_return=30.1, context_length=5, eval_context_length=5,
-        timestep_embedding=False, return_scale=0.02, size=200_000,
-    ),
-    Task(
-        "drifting-bandit", "hidden", "drifting-bandit", f"{_MODULE}:DriftingBandit-v0", target_return=140.0,
-        exploration_return=160.0, random_return=0.0, expert_return=105.2, context_length=5,
-        eval_context_length=5, timestep_embedding=False, return_scale=0.01, size=200_000,
-    ),
-    Task(
-        "broken-halfcheetah", "hidden", "broken-halfcheetah", f"{_MODULE}:BrokenHalfCheetah-v0", target_return=5000.0,
-        exploration_return=10000.0, random_return=-280.2, expert_return=4526.0, context_length=5,
-        eval_context_length=5, timestep_embedding=False, return_scale=ROBOT_RETURN_SCALE, size=200_000,
-    ),
-]  # fmt: skip
-"""Tasks with a hidden context. A normalised score of 0 is a random policy, 100 the behaviour policy: mean returns of at
-least 2,000 episodes, or 200 for the robot (random policy on the bandit: its expectation; on the robot: when intact)."""
 
 
 def _table() -> dict[str, Task]:
@@ -134,7 +119,7 @@ def _table() -> dict[str, Task]:
         for kind in ("simple", "medium", "expert"):
             data = f"mujoco/{robot.name}/{kind}-v0"
             tasks.append(_task(f"minari/{data}", "minari", data, robot, f"{robot.env}-v5"))
-    tasks += HIDDEN
+    tasks += [_hidden_task(name) for name in hidden_names()]
     return {task.name: task for task in sorted(tasks, key=lambda task: task.source)}  # stable: robots keep their order
 
 
@@ -162,14 +147,27 @@ def _task(
     )
 
 
+def _hidden_task(name: str) -> Task:
+    found = hidden_task(name)
+    returns = found.returns
+    return Task(
+        found.name, "hidden", found.name, found.env_id, target_return=returns.target,
+        exploration_return=returns.exploration, random_return=returns.random, expert_return=returns.expert,
+        context_length=5, eval_context_length=5, return_scale=returns.scale, size=200_000, made_by=found.made_by,
+        scored=found.scored,
+    )  # fmt: skip
+
+
 TASKS = _table()
-"""Every task with a name of its own. `minari/<id>` and `imported/<name>` work too."""
+"""Every task with a name of its own. `minari/<id>`, `imported/<name>` and hidden tasks with settings work too."""
 
 
 def find_task(name: str) -> Task:
     """The task of that name; an unknown name is an error with suggestions."""
     if name in TASKS:
         return TASKS[name]
+    if is_hidden(name):
+        return _hidden_task(name)
     prefix, _, rest = name.partition("/")
     if prefix == "minari" and rest:
         return _task(name, "minari", rest, None, None)
@@ -199,7 +197,8 @@ def load_task(
     if task.source == "hidden":
         assert task.size is not None
         assert task.env_id is not None
-        return task, make_hidden(task.dataset, task.env_id, size or task.size, seed)
+        store = make_hidden(task.name, task.env_id, hidden_task(task.name).maker, size or task.size, seed)
+        return complete(task, store), store
     if task.source == "d4rl":
         robot_name = task.dataset.partition("-")[0]
         dim = ROBOTS[robot_name].action_dim

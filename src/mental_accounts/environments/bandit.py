@@ -9,9 +9,10 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from mental_accounts.environments.hidden_arm import is_hijacked
+from mental_accounts.environments.hidden_arm import MOST_STEPS, is_hijacked
 
 Array = NDArray[np.float32]
+MOST_ARMS = 100_000
 
 
 class DriftingBandit(gymnasium.Env[Array, np.int64]):
@@ -34,11 +35,12 @@ class DriftingBandit(gymnasium.Env[Array, np.int64]):
         steps: int = 200,
         render_mode: str | None = None,
     ) -> None:
-        if arms < 2 or steps < 1 or noise < 0 or not 0.0 <= drift <= 1.0 or not 0.0 <= hijack <= 1.0:
+        if not 2 <= arms <= MOST_ARMS or not 1 <= steps <= MOST_STEPS:
             raise ValueError(
-                "arms must be at least 2, steps 1, noise 0, drift and hijack in [0, 1], "
-                f"got {arms}, {steps}, {noise}, {drift}, {hijack}"
+                f"arms must be at least 2 and at most {MOST_ARMS}, steps from 1 to {MOST_STEPS}, got {arms}, {steps}"
             )
+        if noise < 0 or not 0.0 <= drift <= 1.0 or not 0.0 <= hijack <= 1.0:
+            raise ValueError(f"noise must be at least 0, drift and hijack in [0, 1], got {noise}, {drift}, {hijack}")
         self.arms, self.noise, self.drift, self.hijack, self.steps = arms, noise, drift, hijack, steps
         self.render_mode = render_mode
         self.action_space = gymnasium.spaces.Discrete(arms)

@@ -16,6 +16,8 @@ WIDTH = 0.35
 """Standard deviation of the Gaussian reward around the centre of the paying cell."""
 COST = 0.105
 """Cost per step: random actions lose on average."""
+MOST_DIM, MOST_STEPS = 12, 1_000_000
+"""Half a million cells, a million steps: names of environments come from files, too."""
 
 
 class HiddenArm(gymnasium.Env[Array, Array]):
@@ -42,8 +44,11 @@ class HiddenArm(gymnasium.Env[Array, Array]):
         for name, value in (("hijack", hijack), ("jump", jump)):
             if not 0.0 <= value <= 1.0:
                 raise ValueError(f"{name} must be in [0, 1], got {value}")
-        if dim < 1 or steps < 1 or noise < 0:
-            raise ValueError(f"dim and steps must be at least 1 and noise 0 or more, got {dim}, {steps}, {noise}")
+        if not 1 <= dim <= MOST_DIM or not 1 <= steps <= MOST_STEPS or noise < 0:
+            raise ValueError(
+                f"dim must be from 1 to {MOST_DIM}, steps from 1 to {MOST_STEPS} and noise at least 0, "
+                f"got {dim}, {steps}, {noise}"
+            )
         self.dim, self.noise, self.hijack, self.jump, self.steps = dim, noise, hijack, jump, steps
         self.render_mode = render_mode
         self.action_space = gymnasium.spaces.Box(-1.0, 1.0, (dim,), np.float32)

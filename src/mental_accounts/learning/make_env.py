@@ -1,8 +1,9 @@
 """Making Gymnasium environments, with errors that say what to do, and always with a time limit.
 
-A run folder records an environment by name: Gymnasium's id, or `module:Class` for a user's own class that another
-process can import. Functions, classes in a script or a notebook and modified specs have no such name: to resume their
-run, pass them again. (A name in a file never calls a function: files may come from strangers.)
+A run folder records an environment by name: Gymnasium's id (those of our own tasks may carry settings), or
+`module:Class` for a user's own class that another process can import. Functions, classes in a script or a notebook and
+modified specs have no such name: to resume their run, pass them again. (A name in a file never calls a function: files
+may come from strangers.)
 """
 
 import importlib
@@ -16,6 +17,7 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from mental_accounts.data.own_data import UNNAMED
+from mental_accounts.environments.variants import variant_spec
 from mental_accounts.errors import UsageError
 from mental_accounts.learning.stepping import RAISED, Environment
 
@@ -116,12 +118,18 @@ def _of_spec(spec: EnvSpec) -> EnvironmentSource:
 
 
 def _own_class(env_id: str) -> str | EnvSpec:
-    """`module:Class` as the specification of that class; any other id as it is."""
+    """`module:Class`, or one of our own ids with settings, as a specification; any other id as it is."""
     if env_id.endswith(UNNAMED):
         raise UsageError(
             f"the run's environment, {env_id}, has no name by which another process could find it: pass it again, as "
             "in ma.resume(folder, env=...) or ma.evaluate(folder, env=...)"
         )
+    try:
+        variant = variant_spec(env_id)
+    except ValueError as error:
+        raise UsageError(f"{env_id} cannot be made: {error}") from None
+    if variant is not None:
+        return variant
     module, colon, name = env_id.rpartition(":")
     if not colon or name in gymnasium.registry:
         return env_id

@@ -165,7 +165,7 @@ def prepare(
         else:
             task, data = load_task(config.task, config.data_steps, config.data_seed)
         data = _discounted(data, config.model.gamma)
-        if task.expert_return is None and data.gamma < 1:  # its targets are undiscounted returns of the data
+        if task.return_scale is None and data.gamma < 1:  # its targets are undiscounted returns of the data
             task = replace(task, target_return=None, exploration_return=None)
     env_id = config.env_id or (None if task is None else task.env_id)
     if env is not None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mental_accounts.data.hidden_tasks import is_hidden
 from mental_accounts.data.tasks import TASKS
 from mental_accounts.errors import UsageError
 from mental_accounts.files import write_atomically
@@ -236,7 +237,7 @@ def _making(evidence: Evidence) -> list[Block]:
 
 SOURCES = {
     "builtin": "built-in (rolled out here from behaviour policies of this project; not D4RL's files)",
-    "hidden": "rolled out here by an adaptive behaviour policy",
+    "hidden": "rolled out here by adaptive behaviour policies",
     "d4rl": "D4RL's own files",
     "minari": "Minari",
     "imported": "imported by the user",
@@ -246,6 +247,8 @@ SOURCES = {
 def _source(run: Run) -> str:
     if run.config.get("task") is None:
         return "none: starts with random episodes"
+    if is_hidden(run.task):
+        return SOURCES["hidden"]
     prefix = run.task.partition("/")[0] if "/" in run.task else ""
     return SOURCES[prefix if prefix in SOURCES else TASKS[run.task].source if run.task in TASKS else "imported"]
 
