@@ -15,6 +15,7 @@ import behaviour_actor
 import behaviour_choice
 import behaviour_curves
 import behaviour_training
+import evidence
 import hidden_cost
 import hidden_forms
 import hidden_probe
@@ -34,9 +35,11 @@ from mental_accounts.data.hidden_tasks import RETURNS
 from mental_accounts.data.tasks import find_task
 from mental_accounts.environments import roster
 from mental_accounts.environments.yardsticks import Bayes
+from mental_accounts.front_door.compare import plan_study
 from mental_accounts.report.report import write_report
 from mental_accounts.report.runs import read_study
 from mental_accounts.report.statistics import Interval
+from mental_accounts.study.plan import parse_changes
 from tests.report.made_studies import write_study
 
 NUMBER = r"-?\d+(?:\.\d+)?"
@@ -304,3 +307,20 @@ def test_six_arms_are_played_by_running_means() -> None:
         means[arm] += 0.2 * (reward - means[arm])
         total += reward
     assert six_arms.epsilon_greedy([3], 0.1, 0.2) == pytest.approx([total], abs=1e-3)
+
+
+def test_every_study_of_the_protocol_can_be_planned(tmp_path: Path) -> None:
+    protocol = (ROOT / "studies" / "PROTOCOL.md").read_text()
+    for question, calls in evidence.STUDIES.items():
+        assert f"## {question.upper()}." in protocol
+        for name, call in calls.items():
+            seeds = range(evidence.FIRST_SEED, evidence.FIRST_SEED + call.seeds)
+            changes = parse_changes(call.changes)
+            study = plan_study(
+                call.tasks, call.methods, seeds, call.preset, changes, tmp_path / question / name, data_per_seed=True
+            )
+            assert len(study.jobs) == len(call.tasks) * len(call.methods) * call.seeds, name
+            arguments = call.arguments(evidence.FIRST_SEED, tmp_path)
+            assert [arguments[arguments.index("--seeds") + 1], arguments[-2]] == [str(call.seeds), "--out"]
+    assert evidence.changed("held_out=0").count("held_out=0.1") == 0
+    assert len(evidence.changed("held_out=0")) == len(evidence.HIDDEN)
