@@ -33,7 +33,7 @@ unit: $(INSTALLED)
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 
 demo: $(SMALL)
-	$(BIN)/mental-accounts compare
+	$(BIN)/mental-accounts compare --preset demo --seeds 5
 
 results: $(INSTALLED)
 	$(BIN)/python studies/results_pages.py

@@ -17,6 +17,7 @@ from mental_accounts.commands.exporting import Export
 from mental_accounts.commands.inspecting import Inspect
 from mental_accounts.commands.program import one_line
 from mental_accounts.commands.training import Evaluate, Resume, Train, starting_point
+from mental_accounts.commands.zoo_table import Zoo
 from mental_accounts.errors import BrokenEnvironmentError, CheckpointError, DivergenceError, UsageError
 from mental_accounts.learning.signals import StopSignal
 from mental_accounts.module_paths import find_own_modules
@@ -45,6 +46,7 @@ AfterCompare = (
     Annotated[Reproduce, tyro.conf.subcommand("reproduce")]
     | Annotated[ReportCommand, tyro.conf.subcommand("report")]
     | Annotated[Data, tyro.conf.subcommand("data")]
+    | Annotated[Zoo, tyro.conf.subcommand("zoo")]
     | Annotated[Version, tyro.conf.subcommand("version")]
 )
 

@@ -1,6 +1,7 @@
 """Starting points for a run or a comparison: whole configurations by name; any field can be overridden."""
 
 import difflib
+from dataclasses import replace
 from typing import Literal
 
 from mental_accounts.account_options import AccountsConfig
@@ -8,7 +9,7 @@ from mental_accounts.config import ModelConfig, TrainConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.value_options import ValueConfig
 
-PresetName = Literal["quick", "paper", "odt", "converged", "hidden", "td3", "online"]
+PresetName = Literal["quick", "paper", "odt", "converged", "hidden", "td3", "online", "demo"]
 
 PRESETS: dict[PresetName, TrainConfig] = {
     "quick": TrainConfig(
@@ -105,10 +106,21 @@ PRESETS: dict[PresetName, TrainConfig] = {
         compile=False,
     ),
 }
+PRESETS["demo"] = replace(
+    PRESETS["hidden"],
+    task="drifting-bandit",
+    data_steps=100_000,
+    warmup_updates=50,
+    pretrain_iterations=2,
+    updates_per_pretrain_iteration=250,
+    pretrain_eval_every=2,
+    eval_episodes=20,
+)
 """Starting points. quick: small, the default. paper: the paper's quick-run protocol. odt: ODT's full protocol.
 converged: offline until returns level off on the paper's tasks. hidden: for tasks with a hidden context,
 offline; method ledger-odt: the policy reads its ledger, and there is no bias (docs/hidden.md says why). td3: TD3+ODT's
-protocol. online: from scratch, by values alone, in any environment (docs/online.md)."""
+protocol. online: from scratch, by values alone, in any environment (docs/online.md). demo: where memory decides and
+where it does not, in minutes on two CPU cores."""
 
 
 def preset_of(preset: PresetName | TrainConfig) -> TrainConfig:
@@ -125,4 +137,6 @@ def preset_of(preset: PresetName | TrainConfig) -> TrainConfig:
 def usual_comparison(preset: PresetName) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Tasks and methods of a comparison that names none: the preset's task, and its method among the usual ones."""
     start = preset_of(preset)
+    if preset == "demo":
+        return ("drifting-bandit", "hopper-medium"), ("odt", "ewa-vq-odt", "ledger-odt")
     return (start.task or "hopper-medium",), ("odt", *dict.fromkeys(("ewa-vq-odt", start.method)), "bc")

@@ -20,7 +20,7 @@ def print_list() -> None:
         here = [item for item in held if item.task == name] or [Held(name, None, here=False)]
         rows += [_row(find_task(name), item) for item in here]
     header = ["task", "source", "environment", "steps", "trajectories", "return", "max", "MB", "D4RL's return"]
-    _show(header, rows, numbers=(3, 4, 5, 6, 7, 8))
+    show(header, rows, numbers=(3, 4, 5, 6, 7, 8))
 
 
 def print_task(name: str) -> None:
@@ -37,7 +37,7 @@ def print_task(name: str) -> None:
         "context": f"{task.context_length} steps in training, {task.eval_context_length} while acting",
         "timestep embedding": "yes" if task.timestep_embedding else "no",
     }
-    _show(["", ""], [[fact, value] for fact, value in facts.items()])
+    show(["", ""], [[fact, value] for fact, value in facts.items()])
     rows = [
         [f"here, seed {item.seed}" if item.seed is not None else "here", *_numbers(item), str(item.path or "")]
         for item in held
@@ -51,7 +51,7 @@ def print_task(name: str) -> None:
             _number(p.return_max),
         ]
         rows.append(["D4RL, published", *numbers, "", ""])
-    _show(["data", "steps", "trajectories", "return", "max", "MB", "file"], rows, numbers=(1, 2, 3, 4, 5))
+    show(["data", "steps", "trajectories", "return", "max", "MB", "file"], rows, numbers=(1, 2, 3, 4, 5))
     if not held:
         print(f"not on this machine yet: mental-accounts data make {task.name} [--steps 100000]")
 
@@ -129,7 +129,7 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.0f}"
 
 
-def _show(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> None:
+def show(header: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> None:
     """A table on a terminal; elsewhere plain columns of any width."""
     console = Console()
     if console.is_terminal:

@@ -9,6 +9,7 @@ import tyro
 from mental_accounts.errors import UsageError
 from mental_accounts.export.export_formats import ExportFormat
 from mental_accounts.learning.run_folder import RunFolder
+from mental_accounts.zoo import beside, folder_of
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Export:
     format: ExportFormat = "onnx"
     """onnx: policy.onnx, for onnxruntime (extra `onnx`). torch-export: policy.pt2, for PyTorch."""
     output: Path | None = None
-    """The folder to write into; None: `export` in the run folder."""
+    """The folder to write into; None: `export` in the run folder (zoo/NAME: `NAME-export` here)."""
     num_envs: int = 1
     """Number of environments (robots) that act in parallel."""
 
@@ -30,16 +31,16 @@ class Export:
         from mental_accounts.learning.footprint import check_episodes
         from mental_accounts.policy import DecisionTransformer
 
-        folder, about = self.run, dict[str, Any]()
+        folder, about = folder_of(self.run), dict[str, Any]()
         if not folder.is_dir():
             raise UsageError(f"{folder} does not exist; give the folder of a run, or of a saved policy")
         run = RunFolder(folder)
         if run.is_run:
             about = {"env_id": run.read_task()["env_id"], "target_return": run.target_return()}
-            folder = self.run / "policy"
+            folder = run.path / "policy"
             if not folder.is_dir():
                 raise UsageError(f"{self.run} has no policy yet: the run has not written its first checkpoint")
-        output = self.output or self.run / "export"
+        output = self.output or beside(self.run, "export")
         policy = DecisionTransformer.load(folder)
         check_episodes(policy.config, self.num_envs, "--num-envs")
         written = export_policy(policy, output, self.format, num_envs=self.num_envs, about=about)

@@ -10,6 +10,7 @@ import tyro
 
 from mental_accounts.files import write_atomically
 from mental_accounts.number_checks import check_count
+from mental_accounts.zoo import beside, folder_of
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,8 @@ class Inspect:
     """Number of episodes to play (the same as `evaluate` plays with this number and seed), or of recorded ones to
     read."""
     out: Path | None = None
-    """The file to write; None: inspect.html in the folder of the run or policy."""
+    """The file to write; None: inspect.html in the folder of the run or policy (zoo/NAME: NAME-inspect.html
+    here)."""
     as_json: Annotated[bool, tyro.conf.arg(name="json")] = False
     """Print all numbers as JSON; the page is then written only if --out is given."""
     recorded: Path | None = None
@@ -57,12 +59,12 @@ class Inspect:
         subject = read_subject(self.subject, self.env_id, self.target_return, self.device)
         check_episodes(subject.policy.config, self.episodes, "--episodes")
         stored = None if self.recorded is None else Trajectories.load(self.recorded)
-        critics = read_critics(self.subject, subject.policy)
+        critics = read_critics(folder_of(self.subject), subject.policy)
         recording = record(subject, self.episodes, self.seed, recorded=stored, critics=critics)
         if self.as_json:
             print(json.dumps(numbers(recording), allow_nan=False))
         if self.out is not None or not self.as_json:
-            path = self.out or self.subject / "inspect.html"
+            path = self.out or beside(self.subject, "inspect.html")
             films = film_recording(recording, self.seed, self.pictures)
             if self.pictures > 0 and recording.source == "played" and films[0].problem:
                 print(f"no frames of {recording.env_id}: {films[0].problem}", file=sys.stderr)

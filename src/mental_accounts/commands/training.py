@@ -15,6 +15,7 @@ from mental_accounts.errors import BrokenEnvironmentError, InterruptedRunError, 
 from mental_accounts.learning.loggers import Tracker
 from mental_accounts.learning.run_folder import RunFolder, read_config_file
 from mental_accounts.presets import PRESETS, PresetName
+from mental_accounts.zoo import folder_of
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ def starting_point(arguments: list[str]) -> Train:
     named = {flag: value_of(arguments, flag) for flag in ("--preset", "--config", "--method")}
     preset: PresetName = next((known for known in PRESETS if known == named["--preset"]), "quick")
     method: Method | None = next((known for known in get_args(Method) if known == named["--method"]), None)
-    path = Path(named["--config"]) if named["--config"] else None
+    path = folder_of(named["--config"]) if named["--config"] else None
     settings = PRESETS[preset]
     if path is not None:
         settings = read_config_file(path / "config.json" if path.is_dir() else path)

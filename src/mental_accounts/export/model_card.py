@@ -61,8 +61,10 @@ def _checked(table: object, kinds: str, where: str) -> dict[str, Any]:
     return check_fields(found, {name: kind for name, kind in KINDS[kinds].items() if name in found}, where)
 
 
-def card_text(config: PolicyConfig, run: dict[str, Any] | None, *, repo_id: str = "OWNER/NAME") -> str:
-    """Front matter and prose."""
+def card_text(
+    config: PolicyConfig, run: dict[str, Any] | None, *, repo_id: str = "OWNER/NAME", loading: str | None = None
+) -> str:
+    """Front matter and prose; `loading` are the lines of Python that load the policy, by default from the Hub."""
     run = run or {}
     task: dict[str, Any] = run.get("task", {})
     summary: dict[str, Any] = run.get("summary", {})
@@ -77,7 +79,7 @@ def card_text(config: PolicyConfig, run: dict[str, Any] | None, *, repo_id: str 
         f"# {method} for {plain_text(where)}\n",
         f"A policy trained with [mental-accounts](https://arxiv.org/abs/2509.15498): {_what(config)}.\n",
         "## Use\n",
-        _use(config, settings.get("target_return") or task.get("target_return"), repo_id),
+        _use(config, settings.get("target_return") or task.get("target_return"), loading or _from_hub(repo_id)),
         "## Results\n",
         _results(run, summary),
         "## How it was trained\n",
@@ -121,12 +123,14 @@ def _front_matter(where: str, task: dict[str, Any], summary: dict[str, Any]) -> 
     return "\n".join([*lines, "---", ""])
 
 
-def _use(config: PolicyConfig, target: float | None, repo_id: str) -> str:
+def _from_hub(repo_id: str) -> str:
+    return f'from mental_accounts.export.hub import HubPolicy\n\npolicy = HubPolicy.from_pretrained("{repo_id}")'
+
+
+def _use(config: PolicyConfig, target: float | None, loading: str) -> str:
     asked = "..." if target is None else f"{float(target):g}"
     return (
-        "```python\n"
-        "from mental_accounts.export.hub import HubPolicy\n\n"
-        f'policy = HubPolicy.from_pretrained("{repo_id}")\n'
+        f"```python\n{loading}\n"
         f"context = policy.context(num_envs=1, target_return={asked})\n"
         f"action = policy.act(observation, context)  # observation (1, {config.state_dim})\n"
         "context.record(reward, ended)  # what the environment answered: posts the reward\n"

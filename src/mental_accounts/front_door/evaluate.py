@@ -17,6 +17,7 @@ from mental_accounts.learning.make_env import EnvironmentLike, EnvironmentSource
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.run_view import View, view_for
 from mental_accounts.policy import DecisionTransformer
+from mental_accounts.zoo import folder_of
 
 if TYPE_CHECKING:
     from mental_accounts.front_door.run import Run
@@ -104,7 +105,7 @@ def play_asked(subject: Subject, episodes: int, seed: int, *, sample: bool, view
 
 def target_warnings(target_return: float | None, path: Path) -> list[Message]:
     """A warning if the target return is far outside the returns of the run's data."""
-    folder = RunFolder(path)
+    folder = RunFolder(folder_of(path))
     if target_return is None or not (math.isfinite(target_return) and folder.is_run and folder.is_finished):
         return []
     data = folder.read_summary()["data"]

@@ -9,6 +9,7 @@ from mental_accounts.front_door.evaluate import Evaluation, evaluate_folder
 from mental_accounts.learning.make_env import EnvironmentLike, EnvironmentSource, environment_source
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.policy import DecisionTransformer
+from mental_accounts.zoo import folder_of
 
 
 class Run:
@@ -18,9 +19,9 @@ class Run:
     """
 
     def __init__(self, folder: str | Path, env: EnvironmentLike | EnvironmentSource | None = None) -> None:
-        self.folder = Path(folder)
+        self.folder = folder_of(folder)
         """The folder of the run."""
-        self._files = RunFolder(folder)
+        self._files = RunFolder(self.folder)
         if not self._files.is_run:
             raise UsageError(f"{folder} holds no run: config.json is missing")
         self._env = env if isinstance(env, EnvironmentSource) or env is None else environment_source(env)

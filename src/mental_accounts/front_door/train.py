@@ -46,7 +46,7 @@ def train(
         data: a task's name (`mental-accounts data list`), a file (.hdf5, .pkl, .safetensors), a Minari id, or
             `ma.Trajectories`, which are stored in the run folder. None: online from scratch, beginning with
             episodes of random actions; if env is None too: the task of the preset.
-        preset: where to start from: quick, paper, odt, converged, hidden, td3, online, or a TrainConfig.
+        preset: where to start from: quick, paper, odt, converged, hidden, td3, online, demo, or a TrainConfig.
         method: bc, gru, dt, odt, ewa-vq-odt (the paper's) or ledger-odt. None: the preset's.
         run: the folder of the run; None: runs/<what>-<method>-<seed>-<time>.
         callbacks: called with every event (`ma.IterationEnded`, ...); one that returns `ma.STOP` stops the run.

@@ -25,6 +25,7 @@ from mental_accounts.machine import choose_device
 from mental_accounts.policy import Actor, DecisionTransformer
 from mental_accounts.policy.run_policy import policy_folder
 from mental_accounts.spaces import action_spec_of, state_dim_of
+from mental_accounts.zoo import folder_of
 
 FRAMES_PER_SECOND = 30
 
@@ -58,7 +59,7 @@ def read_subject(
 
     `env` makes the environment, if an id is not enough.
     """
-    folder, saved, scale = RunFolder(path), policy_folder(path), None
+    folder, saved, scale = RunFolder(folder_of(path)), policy_folder(path), None
     if folder.is_run:
         facts = folder.read_task()
         env_id = env_id or facts["env_id"]

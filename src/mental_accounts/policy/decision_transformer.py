@@ -30,6 +30,7 @@ from mental_accounts.policy.transformer import Transformer, attention_mask
 from mental_accounts.policy.window import Window
 from mental_accounts.spaces import ActionScale
 from mental_accounts.standardising import spread
+from mental_accounts.zoo import zoo_folder
 
 INITIAL_STD = 0.02
 
@@ -220,6 +221,11 @@ class DecisionTransformer(nn.Module):
     def from_run(cls, folder: str | Path, device: torch.device | str = "cpu") -> Self:
         """The policy of a run's last checkpoint."""
         return cls.load(policy_folder(folder), device)
+
+    @classmethod
+    def pretrained(cls, name: str, device: torch.device | str = "cpu") -> Self:
+        """A policy that comes with this package: `mental-accounts zoo` lists them."""
+        return cls.from_run(zoo_folder(name), device)
 
     @classmethod
     def load(cls, folder: str | Path, device: torch.device | str = "cpu") -> Self:

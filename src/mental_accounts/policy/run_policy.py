@@ -3,11 +3,12 @@
 from pathlib import Path
 
 from mental_accounts.errors import UsageError
+from mental_accounts.zoo import folder_of
 
 
 def policy_folder(path: str | Path) -> Path:
     """The saved policy in the folder of a run, or the folder itself if it is that of a saved policy."""
-    folder = Path(path)
+    folder = folder_of(path)
     if not folder.is_dir():
         raise UsageError(f"{folder} does not exist; give the folder of a run, or of a saved policy")
     if not (folder / "config.json").is_file():  # not a run

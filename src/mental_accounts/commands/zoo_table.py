@@ -1,0 +1,33 @@
+"""zoo."""
+
+from dataclasses import dataclass
+
+from mental_accounts.zoo import read_card, zoo_folder, zoo_names
+
+
+@dataclass(frozen=True)
+class Zoo:
+    """List the policies that come with this package; `zoo/NAME` is understood wherever a run's folder is.
+
+    `evaluate zoo/hidden-arm`, `inspect zoo/hidden-arm` and `export zoo/hidden-arm` act with one.
+
+    `train --config zoo/hidden-arm` makes it again.
+    """
+
+    def execute(self) -> int:
+        """Print one line each."""
+        from mental_accounts.commands.data_tables import show
+
+        rows = []
+        for name in zoo_names():
+            card = read_card(name)
+            earned = "{mean:.1f} [{low:.1f}, {high:.1f}]".format(**card["returns"])
+            rows.append([f"zoo/{name}", card["task"], card["method"], earned, str(card["episodes"]), _score(card)])
+        show(["policy", "task", "method", "return [95%]", "episodes", "score"], rows, numbers=(3, 4, 5))
+        if rows:
+            print(f"cards: {zoo_folder(zoo_names()[0]).parent}/NAME/README.md")
+        return 0
+
+
+def _score(card: dict[str, object]) -> str:
+    return "" if card.get("score") is None else f"{card['score']:.0f}"
