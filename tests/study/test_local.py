@@ -140,6 +140,9 @@ def test_a_study_that_is_told_to_end_leaves_checkpoints(aim: TrainConfig, tmp_pa
         assert process.poll() is None, process.stdout + process.stderr
         time.sleep(0.1)
     time.sleep(1.0)
+    second = FreshProcess(tmp_path, command, *asked, "pretrain_iterations=1", "checkpoint_seconds=1000")
+    assert second.wait(200) == 2
+    assert f"{out} is being written by process" in second.stderr
     process.send_signal(number)
     assert process.wait(200) == 128 + number
     assert "continue with:" in process.stderr

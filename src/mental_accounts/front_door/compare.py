@@ -14,6 +14,7 @@ from mental_accounts.account_options import AccountScope
 from mental_accounts.changes import with_changes
 from mental_accounts.data.d4rl import cached_d4rl
 from mental_accounts.errors import UsageError
+from mental_accounts.folder_lock import locked
 from mental_accounts.learning.run_view import print_line
 from mental_accounts.presets import PresetName, preset_of, usual_comparison
 from mental_accounts.report.analysis import Analysis, analyse
@@ -184,8 +185,9 @@ def run_comparison(
 ) -> ComparisonResult:
     """Run the missing runs, then report. `command` started the comparison, and `again` continues it."""
     check_matplotlib()
-    outcome = run_study(study, running, command, again, console)
-    return report_on(read_study(study.folder), study.folder, say, outcome)
+    with locked(study.folder):
+        outcome = run_study(study, running, command, again, console)
+        return report_on(read_study(study.folder), study.folder, say, outcome)
 
 
 def report_folders(folders: Sequence[Path], out: Path | None, say: Say) -> ComparisonResult:

@@ -11,12 +11,11 @@ summary.json     the last and the best evaluation; written when the run is finis
 """
 
 import contextlib
-import fcntl
 import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.fields import check_fields
 from mental_accounts.files import named, read_json, read_json_lines, read_lines, write_atomically
+from mental_accounts.folder_lock import locked
 from mental_accounts.old_configs import fill_in_model
 
 PACKAGES = ("mental-accounts", "torch", "numpy", "gymnasium", "mujoco", "transformers")
@@ -80,23 +80,9 @@ class RunFolder:
         """Whether the run came to its end."""
         return (self.path / "summary.json").exists()
 
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Only one process may write a run; the lock goes with its process, however that ends."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("a+") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                holder = file.read().strip() or "another process"
-                raise UsageError(
-                    f"{self.path} is being written by {holder}; wait for it, or choose another folder"
-                ) from None
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {platform.node()}")
-            file.flush()
-            yield
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """Only one process may write a run."""
+        return locked(self.path)
 
     def write_config(self, config: TrainConfig, command: list[str]) -> None:
         """Say what this run is; a folder with another run in it is refused, unless that one never began."""

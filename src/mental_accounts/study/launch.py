@@ -48,8 +48,7 @@ def run_study(
     study.write(command)
     done = len(study.jobs) - len(missing)
     console.print(
-        f"{len(study.jobs)} runs ({len(study.tasks)} tasks × {len(study.arms)} methods × {len(study.seeds)} seeds) in "
-        f"{study.folder}" + (f", {done} finished before" if done else ""),
+        f"{len(study.jobs)} runs ({study.shape}) in {study.folder}" + (f", {done} finished before" if done else ""),
         highlight=False, markup=False, soft_wrap=True,
     )  # fmt: skip
     if not missing:

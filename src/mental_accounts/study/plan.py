@@ -117,6 +117,12 @@ class Study:
                     found.append(Job(task, arm, seed, with_changes(self.base.for_method(arm.method), changes), path))
         return found
 
+    @property
+    def shape(self) -> str:
+        """How many of each, in words."""
+        counts = {"task": len(self.tasks), "method": len(self.arms), "seed": len(self.seeds)}
+        return " × ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items())
+
     def write(self, command: Sequence[str]) -> None:
         """Write study.json, and create the run folders. Existing runs with other settings are refused."""
         for job in self.jobs:

@@ -1,0 +1,27 @@
+"""One process at a time writes a folder."""
+
+import contextlib
+import fcntl
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+
+from mental_accounts.errors import UsageError
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Only one process may write the folder; the lock goes with its process, however that ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "another process"
+            raise UsageError(f"{folder} is being written by {holder}; wait for it, or choose another folder") from None
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()}")
+        file.flush()
+        yield
