@@ -65,8 +65,14 @@ def test_the_last_policy_is_also_evaluated_with_sampled_actions(
 @pytest.mark.parametrize("method", get_args(Method))
 def test_a_run_leaves_everything_behind(aim: TrainConfig, method: str, tmp_path: Path) -> None:
     config = replace(aim, method=method)
-    start(config, tmp_path / "run").run()
+    trained = start(config, tmp_path / "run").run()
     lines = numbers(tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["parameters"] == sum(value.numel() for value in trained.parameters())
+    steps = {"gru": 10}.get(method, config.model.context_length)  # whole episodes
+    assert summary["steps_read"] == (2 * 30 + 4 * 20) * config.batch_size * steps
+    assert summary["memory"] > 1e7
+    assert summary["gpu_memory"] is None
     assert [line["iteration"] for line in lines] == [1, 2, 3, 4, 5, 6]
     assert [line["phase"] for line in lines] == ["pretrain"] * 2 + ["online"] * 4
     assert [("evaluation/return_mean_gm" in line) for line in lines] == [True, True, False, True, False, True]

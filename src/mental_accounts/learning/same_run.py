@@ -2,11 +2,15 @@
 
 from typing import Any
 
+import torch
+
 from mental_accounts.config import PolicyConfig, TrainConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.learning.preparation import Preparation
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.run_progress import Progress
+from mental_accounts.machine import own_memory
+from mental_accounts.policy import DecisionTransformer
 from mental_accounts.policy.policy_files import read_policy_config
 
 
@@ -38,7 +42,9 @@ def check_policy(folder: RunFolder, config: PolicyConfig) -> None:
         )
 
 
-def summary_of(folder: RunFolder, config: TrainConfig, prepared: Preparation, progress: Progress) -> dict[str, Any]:
+def summary_of(
+    folder: RunFolder, config: TrainConfig, prepared: Preparation, progress: Progress, policy: DecisionTransformer
+) -> dict[str, Any]:
     """The contents of summary.json."""
     evaluated = folder.last_evaluation()
     last = evaluated.get("evaluation/return_mean_gm")
@@ -51,6 +57,10 @@ def summary_of(folder: RunFolder, config: TrainConfig, prepared: Preparation, pr
         "updates": progress.updates,
         "env_steps": progress.env_steps,
         "seconds": progress.seconds,
+        "parameters": sum(value.numel() for value in policy.parameters()),
+        "steps_read": progress.updates * config.batch_size * steps_of_a_window(prepared),
+        "memory": own_memory(),
+        "gpu_memory": torch.cuda.max_memory_allocated(policy.device) if policy.device.type == "cuda" else None,
         "last_return": last,
         "best_return": progress.best_return,
         "best_iteration": progress.best_iteration,
@@ -58,3 +68,12 @@ def summary_of(folder: RunFolder, config: TrainConfig, prepared: Preparation, pr
         "data": prepared.data.statistics().summary(),
         "warning": prepared.warning_about(last),
     }
+
+
+def steps_of_a_window(prepared: Preparation) -> int:
+    """The most steps that a window has in pretraining."""
+    policy = prepared.policy
+    if not policy.learns_episodes:
+        return policy.context_length
+    longest = int(prepared.data.lengths.max())
+    return min(policy.episode_length if policy.is_recurrent else policy.context_length, longest)

@@ -141,7 +141,7 @@ class Trainer:
 
     def _end(self) -> None:
         """Say what came of the run."""
-        summary = summary_of(self.folder, self.config, self.prepared, self.progress)
+        summary = summary_of(self.folder, self.config, self.prepared, self.progress, self.policy)
         self.folder.write_summary(summary)
         self._warn_of(summary)
         self._emit(RunEnded(self.folder.path, summary))
