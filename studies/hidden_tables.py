@@ -1,7 +1,6 @@
 """Tables and figure of the tasks with a hidden context, from the studies in results/hidden; for `make results`."""
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -22,10 +21,12 @@ from hidden_forms import (
     TOKEN,
     with_signs,
 )
+from interval_cells import written
 from marked_pages import between
 from mental_accounts.data.tasks import TASKS, Task, find_task
 from mental_accounts.report.runs import Evidence, read_study
-from mental_accounts.report.statistics import Interval, difference_interval, holm, mean_interval, paired_p_value
+from mental_accounts.report.significance import holm, paired_p_value
+from mental_accounts.report.statistics import Interval, difference_interval, mean_interval
 
 BEGIN, END = "<!-- tables: made by studies/results_pages.py -->", "<!-- end of tables -->"
 ORACLE = 84.0
@@ -87,17 +88,11 @@ def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interv
 
 
 def tests(compared: Sequence[tuple[Mapping[int, float], Mapping[int, float]]]) -> list[str]:
-    """For each difference, the p-value of a sign-flip test, and after Holm's correction over all of them."""
+    """For each difference, the p-value of a paired t-test, and after Holm's correction over all of them."""
     found = [paired_p_value(*paired(*pair)) for pair in compared]
-    return [f"{p:.3f}, {corrected:.2f}" for p, corrected in zip(found, holm(found), strict=True)]
-
-
-def written(found: Interval, digits: int, *, signed: bool = False) -> str:
-    """An interval as text for a cell; with too few seeds there is none."""
-    sign = "+" if signed else ""
-    estimate, low, high = (f"{value:{sign}.{digits}f}" for value in (found.estimate, found.low, found.high))
-    known = math.isfinite(found.low) and math.isfinite(found.high)
-    return f"{estimate} {f'[{low}, {high}]' if known else '(no interval)'}".replace("-", "−")
+    shown = [f"{p:.3f}" if p >= 0.001 else "<0.001" for p in found]
+    adjusted = [f"{p:.2f}" if p >= 0.01 else "<0.01" for p in holm(found)]
+    return [f"{p}, {corrected}" for p, corrected in zip(shown, adjusted, strict=True)]
 
 
 def sampled(folder: Path, method: str) -> dict[int, float]:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from interval_cells import written
 from mental_accounts.report.statistics import difference_interval, mean_interval
 
 RETURN, NLL = "evaluation/return_mean_gm", "training/nll"
@@ -44,10 +45,9 @@ def offline_table(runs: Sequence[dict[str, Any]]) -> str:
         shared = sorted(set(before) & set(found))
         if shared and form != BASELINE:
             change = difference_interval([found[seed] for seed in shared], [before[seed] for seed in shared])
-            apart = f"{change.estimate:+.0f} [{change.low:+.0f}, {change.high:+.0f}]"
+            apart = written(change, 0, signed=True)
         nll = np.mean([run["metrics"][-1][NLL] for run in runs if (run["task"], run["form"]) == (task, form)])
-        row = f"{mean.estimate:.0f} [{mean.low:.0f}, {mean.high:.0f}]"
-        lines.append(f"| {task} | {form} | {len(found)} | {row} | {apart} | {nll:.2f} |")
+        lines.append(f"| {task} | {form} | {len(found)} | {written(mean, 0)} | {apart} | {nll:.2f} |")
     return "\n".join(lines)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from interval_cells import written
 from learner import NLL, last_returns
 from mental_accounts.report.statistics import difference_interval, mean_interval
 
@@ -31,10 +32,9 @@ def table(runs: Sequence[dict[str, Any]]) -> str:
         mean, apart = mean_interval([found[seed] for seed in seeds]), ""
         if form != BASELINE:
             change = difference_interval([found[seed] for seed in seeds], [before[seed] for seed in seeds])
-            apart = f"{change.estimate:+.1f} [{change.low:+.1f}, {change.high:+.1f}]"
+            apart = written(change, 1, signed=True)
         nll = np.mean([run["metrics"][-1][NLL] for run in runs if (run["task"], run["form"]) == (task, form)])
-        row = f"{mean.estimate:.1f} [{mean.low:.1f}, {mean.high:.1f}]"
-        lines.append(f"| {task} | {form} | {len(found)} | {row} | {apart} | {nll:.2f} |")
+        lines.append(f"| {task} | {form} | {len(found)} | {written(mean, 1)} | {apart} | {nll:.2f} |")
     return "\n".join(lines)
 
 

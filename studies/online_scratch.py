@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from interval_cells import written
 from mental_accounts.report.statistics import mean_interval
 from six_arms import best_epsilon_greedy, epsilon_greedy
 
@@ -74,7 +75,7 @@ def table(runs: Sequence[dict[str, Any]], players: Sequence[dict[str, Any]]) -> 
         minutes = np.mean([line["time/total"] for line in last]) / 60
         name = env_id.rpartition(":")[2]
         lines.append(
-            f"| {name} | {method} | {len(chosen)} | {found.estimate:.1f} [{found.low:.1f}, {found.high:.1f}] | "
+            f"| {name} | {method} | {len(chosen)} | {written(found, 1)} | "
             f"{min(means):.1f} | {steps:,.0f} | {minutes:.1f} |"
         )
     for player in players:

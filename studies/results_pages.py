@@ -7,6 +7,7 @@ with intervals between the markers of the pages. A test checks the pages against
 from pathlib import Path
 
 import hidden_tables
+from interval_cells import written
 from marked_pages import between
 from mental_accounts.report.analysis import Analysis, analyse
 from mental_accounts.report.paper import paper_table_for
@@ -43,11 +44,11 @@ def section(name: str, evidence: Evidence, analysis: Analysis) -> str:
         for score in part.scores:
             found = against.get(score.method)
             normalised = "–" if score.normalised is None else f"{score.normalised.estimate:.1f}"
-            row = f"| {part.task} | {score.method} | {hidden_tables.written(score.last_mean, 0)} | {normalised} |"
+            row = f"| {part.task} | {score.method} | {written(score.last_mean, 0)} | {normalised} |"
             if found is None:
                 row += " | baseline |" + (" | |" if name == "paper" else "")
             else:
-                row += f" {hidden_tables.written(found.last, 0, signed=True)} | {found.verdict} |"
+                row += f" {written(found.last, 0, signed=True)} | {found.verdict} |"
                 table = paper_table_for(part.task)
                 if name == "paper" and table is not None:
                     metric = found.rows[0]

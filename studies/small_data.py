@@ -11,8 +11,8 @@ evaluation over the data seeds, and the difference from bc with its 95% interval
 
 import argparse
 import json
+import math
 import os
-import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -24,6 +24,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from interval_cells import written
 from mental_accounts.config import Method, TrainConfig
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.trajectories import Trajectories
@@ -174,37 +175,33 @@ def table(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         }
         data = {run["seed"]: run["data_return"] for run in runs if run["task"] == task}
         for method, found in {"the data": data, **by_method}.items():
-            returns = np.array(list(found.values()))
-            row: dict[str, Any] = {"task": task, "method": method, "seeds": len(returns), "mean": float(returns.mean())}
-            if len(returns) > 1:
-                row |= _bounds(mean_interval(returns) if np.ptp(returns) else None, returns)
+            returns = list(found.values())
+            row = {"task": task, "method": method, "seeds": len(returns), **_bounds(mean_interval(returns))}
             baseline = by_method.get("bc", {})
             shared = [seed for seed in found if seed in baseline]
-            if method not in ("bc", "the data") and len(shared) > 1:
-                ours, theirs = (np.array([values[seed] for seed in shared]) for values in (found, baseline))
-                apart = ours - theirs
-                interval = difference_interval(ours, theirs) if np.ptp(apart) else None
-                row["against bc"] = {"mean": float(apart.mean()), **_bounds(interval, apart)}
+            if method not in ("bc", "the data") and shared:
+                ours, theirs = ([values[seed] for seed in shared] for values in (found, baseline))
+                row["against bc"] = _bounds(difference_interval(ours, theirs))
             rows.append(row)
     return rows
 
 
-def _bounds(interval: Interval | None, values: np.ndarray) -> dict[str, float]:
-    """The bounds of an interval; identical values (all at the ceiling, say) have none, and are their own bounds."""
-    if interval is None:
-        return {"low": float(values[0]), "high": float(values[0])}
-    return {"low": interval.low, "high": interval.high}
+def _bounds(found: Interval) -> dict[str, float]:
+    """A mean and, with enough seeds for one, its interval."""
+    return {"mean": found.estimate} | ({"low": found.low, "high": found.high} if found.is_known else {})
 
 
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
     """The rows as a table."""
     lines = ["| task | policy | mean return [95%] | compared with bc [95%] |", "|---|---|---:|---:|"]
     for row in rows:
-        spread = f" [{row['low']:.1f}, {row['high']:.1f}]" if "low" in row else ""
-        apart = row.get("against bc")
-        text = "" if apart is None else f"{apart['mean']:+.1f} [{apart['low']:+.1f}, {apart['high']:+.1f}]"
-        lines.append(f"| {row['task']} | {row['method']} | {row['mean']:.1f}{spread} | {text} |")
-    return re.sub(r"(?<![\w-])-(?=[\d.])", "−", "\n".join(lines))
+        apart = written(_interval(row["against bc"]), 1, signed=True) if "against bc" in row else ""
+        lines.append(f"| {row['task']} | {row['method']} | {written(_interval(row), 1)} | {apart} |")
+    return "\n".join(lines)
+
+
+def _interval(row: dict[str, Any]) -> Interval:
+    return Interval(row["mean"], row.get("low", -math.inf), row.get("high", math.inf))
 
 
 def parts_table(runs: Sequence[dict[str, Any]]) -> str:

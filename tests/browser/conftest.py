@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 EXECUTABLE = os.environ.get("MENTAL_ACCOUNTS_CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
@@ -18,6 +19,13 @@ class Watched:
     page: Page
     errors: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+
+
+def accessibility_problems(page: Page) -> list[str]:
+    """What axe finds fault with; the rules that matter most have to have been checked."""
+    result = Axe().run(page)
+    assert "color-contrast" in {rule["id"] for rule in result.response["passes"]}
+    return [f"{found['id']}: {node['html']}" for found in result.response["violations"] for node in found["nodes"]]
 
 
 @pytest.fixture(scope="session")

@@ -21,15 +21,19 @@ def write_study(
     methods: tuple[str, ...] = ("odt", "ewa-vq-odt"),
     seeds: int = 5,
     iterations: int = 4,
+    data_per_seed: bool = False,
+    pretraining: int = 0,
 ) -> Study:
     base = TrainConfig(pretrain_iterations=0, online_iterations=iterations, eval_every=1)
-    study = Study(folder, tasks, tuple(map(Arm.parse, methods)), tuple(range(seeds)), base, "test")
+    study = Study(folder, tasks, tuple(map(Arm.parse, methods)), tuple(range(seeds)), base, "test", data_per_seed)
     study.write(["mental-accounts", "compare", "--task", *tasks])
     for job in study.jobs:
         run = RunFolder(job.path)
         lines = []
         for n in range(iterations):
-            line = {"iteration": n + 1, "phase": "online", "updates": 10 * (n + 1), "env_steps": 100 * (n + 1)}
+            line = {"iteration": n + 1, "updates": 10 * (n + 1)}
+            line |= {"phase": "online", "env_steps": 100 * (n + 1 - pretraining)}
+            line |= {"phase": "pretrain", "env_steps": 0} if n < pretraining else {}
             line |= {name: value(job.task, job.arm.label, job.seed, name, n) for name in SEVEN}
             line |= {"time/training": 2.0}
             if job.arm.method == "ewa-vq-odt":

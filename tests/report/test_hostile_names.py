@@ -111,10 +111,11 @@ def test_a_whole_report(name: str, tmp_path: Path) -> None:
         report = write_report(evidence, tmp_path / "out")
     page = Seen(report.html.read_text())
     assert "img" not in page.tags
-    assert all(re.fullmatch(r"data:,|#\w+", link) for link in page.links)
+    configurations = r"\.\./runs/[\w/.-]+/config\.json"
+    assert all(re.fullmatch(rf"data:,|#\w+|{configurations}", link) for link in page.links)
     assert name in page.text
     markdown = rendered(report.markdown.read_text())
-    assert all(re.fullmatch(r"figures/[a-z0-9-]+\.png", link) for link in markdown.links)
+    assert all(re.fullmatch(rf"figures/[a-z0-9-]+\.png|{configurations}", link) for link in markdown.links)
     assert f"other {name}" in markdown.text
 
 
@@ -136,6 +137,17 @@ def test_in_figures(name: str, tmp_path: Path) -> None:
     assert len(save(paper_figure(evidence), tmp_path / "figure")) == 3
     scores = analyse(evidence).tasks[0].scores
     assert name in Seen(as_svg(seed_figure(scores, evidence.methods), name)).text
+
+
+def test_the_path_of_a_run_is_no_address(tmp_path: Path) -> None:
+    write_study(tmp_path, lambda *_: 1.0, seeds=1, iterations=2, methods=("odt",))
+    path = tmp_path / "study.json"
+    study = json.loads(path.read_text())
+    [run] = study["runs"]
+    (tmp_path / run["path"]).rename(tmp_path / "javascript:alert(1)")
+    path.write_text(json.dumps({**study, "runs": [{**run, "path": "javascript:alert(1)"}]}))
+    page = Seen(write_report(read_study(tmp_path), tmp_path).html.read_text())
+    assert "javascript%3Aalert%281%29/config.json" in page.links
 
 
 def test_numbers_are_not_marked() -> None:

@@ -2,7 +2,9 @@
 
 import json
 import math
+import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +13,15 @@ import pytest
 from mental_accounts.errors import UsageError
 from mental_accounts.report.analysis import analyse, metric_matrix
 from mental_accounts.report.figures import paper_figure, save
+from mental_accounts.report.mixture import mixed
+from mental_accounts.report.packed import write_packed
 from mental_accounts.report.page import Heading, Table, Text, to_html, to_markdown
 from mental_accounts.report.paper import PAPER_TABLES, table_of
 from mental_accounts.report.report import write_report
 from mental_accounts.report.runs import SEVEN, read_runs, read_study
+from mental_accounts.report.significance import detectable_difference, holm
 from mental_accounts.report.statistics import difference_interval
+from mental_accounts.report.study_files import read_study_folder
 
 from .made_studies import write_study
 
@@ -25,7 +31,7 @@ def noise(*what: object) -> float:
 
 
 def returns(task: str, method: str, seed: int, name: str, n: int) -> float:
-    rng = np.random.default_rng([seed, n, len(name)])
+    rng = np.random.default_rng([seed, n, len(name), len(method)])
     better = 400.0 if method != "odt" else 0.0
     return 1000 + 100 * n + better + 20 * float(rng.normal()) + 5 * seed
 
@@ -59,7 +65,7 @@ def test_the_report_says_it_in_all_three_files(tmp_path: Path) -> None:
         assert "P(improvement)" in text
         assert "mental-accounts compare --task hopper-medium walker2d-medium-replay" in text
         assert "167.1 / 82.4" in text  # the paper's own
-    assert html.count("<svg") == 4
+    assert html.count("<svg") == 8
     assert "<script" not in html
     assert "http://" not in html.replace("http://www.w3.org", "")
     numbers = json.loads((tmp_path / "report.json").read_text())
@@ -76,7 +82,7 @@ def test_a_ledger_that_is_read_has_no_drift_to_report(tmp_path: Path) -> None:
     assert "ledger-odt − odt" in markdown
     write_study(tmp_path / "ledger", returns, methods=("odt", "ledger-odt"))
     markdown = write_report(read_study(tmp_path / "ledger"), tmp_path).markdown.read_text()
-    assert "| method | codes used |" in markdown
+    assert "| method | codes used (accounts/codes_used) |" in markdown
     assert "how far the bias moves attention" not in markdown
 
 
@@ -86,7 +92,7 @@ def test_values_have_a_table_where_there_are_critics(tmp_path: Path) -> None:
     for text in (report.html.read_text(), report.markdown.read_text()):
         assert text.count("Values at the end, averaged over seeds") >= 1
     markdown = report.markdown.read_text()
-    assert "| method | policy's value | TD error | overestimation | critics' share of the gradient |" in markdown
+    assert "| method | policy's value (values/policy_mean) | TD error (values/td_error) | overestimation (" in markdown
     assert "| odt:improve=td3 | 12.5 | 1.25 | −1.5 | 0.4 |\n| ledger-odt:improve=td3 | 12.5 | 1.25 |" in markdown
     scores = json.loads((tmp_path / "report.json").read_text())["tasks"][0]["scores"]
     assert [score.get("values", {}).get("values/td_error") for score in scores] == [None, 1.25, 1.25]
@@ -96,7 +102,8 @@ def test_values_have_a_table_where_there_are_critics(tmp_path: Path) -> None:
 def test_values_that_were_never_compared_with_returns(tmp_path: Path) -> None:
     write_study(tmp_path, returns, methods=("odt:improve=td3",), seeds=2, iterations=1)
     markdown = write_report(read_study(tmp_path), tmp_path).markdown.read_text()
-    assert "| method | policy's value | TD error | critics' share of the gradient |" in markdown
+    assert "overestimation" not in markdown.partition("| method | policy's value")[2].partition("\n")[0]
+    assert "| critics' share of the gradient (values/gradient_share) |" in markdown
 
 
 def test_values_that_are_no_numbers_are_not_averaged(tmp_path: Path) -> None:
@@ -107,18 +114,44 @@ def test_values_that_are_no_numbers_are_not_averaged(tmp_path: Path) -> None:
     assert "seed 0: left out, it cannot be read (metrics.jsonl, line 1 cannot be read: values/td_error" in warning
 
 
-def test_two_equal_methods_cannot_be_told_apart_and_one_seed_says_nothing(tmp_path: Path) -> None:
+def test_two_equal_methods_do_not_differ_and_few_seeds_say_nothing(tmp_path: Path) -> None:
     def equal(task: str, method: str, seed: int, name: str, n: int) -> float:
         return 1000 + 300 * noise(method, seed, name, n)
 
     write_study(tmp_path / "a", equal)
     report = write_report(read_study(tmp_path / "a"), tmp_path / "a")
-    assert "cannot tell" in report.headlines[0]
-    write_study(tmp_path / "b", equal, seeds=1)
-    report = write_report(read_study(tmp_path / "b"), tmp_path / "b")
-    assert "one seed cannot show a difference" in report.headlines[0]
+    assert "ewa-vq-odt: no difference detected. Mean last return" in report.headlines[0]
+    assert re.search(r"A difference of \d+ would have been detected with a probability of 80%", report.headlines[0])
+    assert "no difference detected (detectable: " in report.markdown.read_text()
+    for seeds, words in ((1, "1 seed is too few to tell"), (2, "2 seeds are too few to tell"), (4, "4 seeds are")):
+        write_study(tmp_path / str(seeds), equal, seeds=seeds)
+        report = write_report(read_study(tmp_path / str(seeds)), tmp_path / str(seeds))
+        assert words in report.headlines[0]
+        assert report.headlines[0].endswith(f"; {seeds} seed{'s' * (seeds > 1)}: no interval.")
+        markdown = report.markdown.read_text()
+        assert f"{seeds} seed{'s' * (seeds > 1)}: no interval and no test, which take at least 5." in markdown
+        assert "95%" not in markdown
+        numbers = json.loads((tmp_path / str(seeds) / "report.json").read_text())
+        assert numbers["tests"] == 0
+        assert numbers["tasks"][0]["scores"][0]["last_mean"]["low"] is None
     write_study(tmp_path / "c", equal, methods=("odt",))
     assert write_report(read_study(tmp_path / "c"), tmp_path / "c").headlines == ()
+
+
+def test_all_tests_of_a_report_are_corrected_together(tmp_path: Path) -> None:
+    tasks, methods = ("hopper-medium", "walker2d-medium-replay"), ("odt", "ewa-vq-odt", "ledger-odt")
+    write_study(tmp_path, returns, tasks=tasks, methods=methods, seeds=6)
+    evidence = read_study(tmp_path)
+    analysis = analyse(evidence)
+    found = [comparison for part in analysis.tasks for comparison in part.comparisons]
+    first = [comparison.test for comparison in found] + [pooled.test for pooled in analysis.pooled]
+    others = [row.test for comparison in found for row in comparison.rows]
+    assert analysis.tests == len(first) + len(others) == 2 * 2 * 8 + 2
+    weights = [0.5 / len(first)] * len(first) + [0.5 / len(others)] * len(others)
+    assert [test.corrected for test in first + others] == holm([test.p_value for test in first + others], weights)
+    lasts = [[run.summary["last_return"] for run in evidence.of(tasks[0], name)] for name in ("ewa-vq-odt", "odt")]
+    assert found[0].test.detectable == detectable_difference(*lasts, level=0.05 * weights[0])
+    assert f"over all {analysis.tests} tests of this report" in write_report(evidence, tmp_path).html.read_text()
 
 
 def test_what_is_missing_broken_or_different_is_named_and_left_out(tmp_path: Path) -> None:
@@ -250,7 +283,7 @@ def test_small_returns_keep_their_figures(tmp_path: Path) -> None:
     write_study(tmp_path, lambda task, method, seed, name, n: 0.05 * (method == "odt") + 0.001 * seed, seeds=3)
     report = write_report(read_study(tmp_path), tmp_path)
     assert "−0.0500" in report.headlines[0]
-    assert "0.0510 [" in report.markdown.read_text()
+    assert "| 0.0510 |" in report.markdown.read_text()
 
 
 def test_a_run_that_was_never_evaluated_is_left_out(tmp_path: Path) -> None:
@@ -264,18 +297,87 @@ def test_a_run_that_was_never_evaluated_is_left_out(tmp_path: Path) -> None:
     write_report(evidence, tmp_path)
 
 
-def test_runs_that_are_unlike_say_so(tmp_path: Path) -> None:
+def test_runs_that_are_unlike_say_so_on_the_first_line(tmp_path: Path) -> None:
     study = write_study(tmp_path, returns, seeds=3)
     for job in study.jobs:
         record = json.loads((job.path / "config.json").read_text())
         if job.arm.label != "odt":
             record["config"]["lr"], record["config"]["seed"] = 0.5, job.seed + 1
-        record["versions"]["torch"] = str(job.seed)
+        record["versions"]["torch"], record["git_commit"] = f"2.{job.seed}", f"{job.seed}" * 40
         (job.path / "config.json").write_text(json.dumps(record))
-    found = "\n".join(read_runs([job.path for job in study.jobs]).warnings)
+    evidence = read_runs([job.path for job in study.jobs])
+    found = "\n".join(evidence.warnings)
     assert "also differ in lr" in found
     assert "seeds 0, 3 have no partner" in found
-    assert "not all runs were made with the same versions" in found
+    lines = write_report(evidence, tmp_path).markdown.read_text().splitlines()
+    assert lines[0].startswith("# ")
+    assert lines[2] == (
+        "> These runs were not made alike. They mix commits (0000000, 1111111, 2222222); versions (torch 2.0, torch "
+        "2.1, torch 2.2); protocol (lr)."
+    )
+    assert "2 of 4 seeds (without 0, 3): no interval" in lines[4]
+    assert "| odt | 3 of 4, without 3 |" in "\n".join(lines)
+
+
+def test_data_that_differ_where_they_should_not(tmp_path: Path) -> None:
+    study = write_study(tmp_path, returns, seeds=3)
+
+    def told(data: Callable[[str, int], str], data_seed: Callable[[int], int]) -> str:
+        for job in study.jobs:
+            (job.path / "task.json").write_text(json.dumps({"data": data(job.arm.label, job.seed)}))
+            record = json.loads((job.path / "config.json").read_text())
+            record["config"]["data_seed"] = data_seed(job.seed)
+            (job.path / "config.json").write_text(json.dumps(record))
+        return mixed(read_runs([job.path for job in study.jobs]).runs)
+
+    assert told(lambda method, seed: "same", lambda seed: 0) == ""
+    assert told(lambda method, seed: method, lambda seed: 0).endswith("They mix data (hopper-medium).")
+    assert told(lambda method, seed: str(seed), lambda seed: 0).endswith("They mix data (hopper-medium).")
+
+
+def test_data_of_their_own_for_every_seed_are_no_mixture(tmp_path: Path) -> None:
+    study = write_study(tmp_path, returns, seeds=3, data_per_seed=True)
+    for job in study.jobs:
+        (job.path / "task.json").write_text(json.dumps({"data": str(job.seed)}))
+    evidence = read_study(tmp_path)
+    assert len({run.config["data_seed"] for run in evidence.runs}) == 3
+    assert mixed(evidence.runs) == ""
+
+
+def test_seeds_that_are_missing_are_named_and_left_out_of_what_is_pooled(tmp_path: Path) -> None:
+    tasks = ("hopper-medium", "walker2d-medium-replay")
+    study = write_study(tmp_path, returns, tasks=tasks, seeds=7)
+    for job in study.jobs:
+        if (job.task, job.arm.label, job.seed) in ((tasks[0], "ewa-vq-odt", 3), (tasks[1], "odt", 5)):
+            shutil.rmtree(job.path)
+    evidence = read_study(tmp_path)
+    assert evidence.missing(tasks[0], "ewa-vq-odt") == [3]
+    [pooled] = analyse(evidence).pooled
+    assert pooled.seeds == (0, 1, 2, 4, 6)
+    report = write_report(evidence, tmp_path)
+    assert "6 of 7 seeds (without 3)" in report.headlines[0]
+    markdown = report.markdown.read_text()
+    assert "5 of 7 seeds (without 3, 5)" in markdown
+    assert "| ewa-vq-odt | 6 of 7, without 3 |" in markdown
+    lasts = {(job.task, job.arm.label, job.seed): job for job in study.jobs}
+    assert (tasks[0], "odt", 3) in lasts  # its partner is not in the mean that stands in the headline
+    kept = [run.summary["last_return"] for run in evidence.of(tasks[0], "odt") if run.seed != 3]
+    assert f"odt {np.mean(kept):.0f}: " in report.headlines[0]
+
+
+def test_every_run_links_to_its_configuration_or_shows_it(tmp_path: Path) -> None:
+    study = write_study(tmp_path / "study", returns, seeds=2)
+    report = write_report(read_study(tmp_path / "study"), tmp_path / "elsewhere")
+    html, markdown = report.html.read_text(), report.markdown.read_text()
+    for job in study.jobs:
+        target = f"../study/{job.path.relative_to(tmp_path / 'study')}/config.json"
+        assert (tmp_path / "elsewhere" / target).is_file()
+        assert f'href="{target}"' in html
+        assert f"[config.json]({target})" in markdown
+    write_packed(read_study_folder(tmp_path / "study"), tmp_path / "runs.jsonl.gz")
+    packed = write_report(read_study(tmp_path / "runs.jsonl.gz"), tmp_path / "packed")
+    assert packed.html.read_text().count("<summary>Configuration: hopper-medium, ") == 2
+    assert '"updates_per_pretrain_iteration": 5000' in packed.markdown.read_text()
 
 
 def test_text_is_escaped() -> None:

@@ -43,7 +43,7 @@ def print_tables(analysis: Analysis) -> None:
                 "paper",
                 "paper ODT",
                 "paper Δ",
-                "95% interval says",
+                "verdict",
             ):
                 table.add_column(name, justify="left" if name == "metric" else "right")
             for method, ours, theirs, verdict in beside_the_paper(part):

@@ -41,7 +41,7 @@ class ComparisonResult:
     folder: Path
     """Runs, report and figures."""
     headlines: tuple[str, ...]
-    """One sentence for each task and method: it helps, it hurts, or we cannot tell."""
+    """One sentence for each task and method: it helps, it hurts, no difference was detected, or seeds are too few."""
     report: Path
     """report.html; report.md and report.json are next to it."""
     evidence: Evidence

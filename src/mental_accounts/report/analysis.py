@@ -1,30 +1,34 @@
 """The analysis of runs: the metrics of every task and method, and how each method differs from the baseline.
 
 The outcome is fixed in advance: the return of the last evaluation, averaged over seeds, with methods paired by seed.
+All tests of a report are corrected together; those of the outcome have half of the weight.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from mental_accounts.report.runs import LOWER_IS_BETTER, RETURN, SEVEN, Array, Evidence, Run
+from mental_accounts.report.significance import PairedTest, Verdict, paired_tests
 from mental_accounts.report.statistics import (
     Interval,
-    Verdict,
     area_under_curve,
     difference_interval,
     geometric_mean,
-    holm,
     iqm_interval,
     mean_interval,
-    paired_p_value,
     paper_average,
     probability_of_improvement,
     relative_change,
 )
+
+LAST, ALL_TASKS = "last return", "all tasks"
+"""Names of tests beside those of metrics and tasks."""
+Tests = Mapping[tuple[str, str, str], PairedTest]
+"""By task, method, and metric or LAST."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,12 @@ class MetricRow:
     baseline: float
     change_percent: float
     difference: Interval
-    p_value: float
-    """Paired, corrected by Holm over the metrics of this table."""
+    test: PairedTest
 
     @property
     def verdict(self) -> Verdict:
-        """By the interval."""
-        return self.difference.verdict(self.name not in LOWER_IS_BETTER)
+        """By the test."""
+        return self.test.verdict(self.difference.estimate, higher_is_better=self.name not in LOWER_IS_BETTER)
 
 
 @dataclass(frozen=True)
@@ -85,13 +88,14 @@ class Comparison:
     area: Interval
     improvement: Interval
     """P(a run of the method beats one of the baseline)."""
-    p_value: float
+    test: PairedTest
+    """Of the last return."""
     rows: tuple[MetricRow, ...]
 
     @property
     def verdict(self) -> Verdict:
-        """helps, hurts or cannot tell, by the interval of the last return."""
-        return self.last.verdict()
+        """On the last return, by the test."""
+        return self.test.verdict(self.last.estimate)
 
 
 @dataclass(frozen=True)
@@ -110,12 +114,14 @@ class Pooled:
     method: str
     difference: Interval
     improvement: Interval
-    seeds: int
+    seeds: tuple[int, ...]
+    """Those that all tasks have for both methods."""
+    test: PairedTest
 
     @property
     def verdict(self) -> Verdict:
-        """By the interval."""
-        return self.difference.verdict()
+        """By the test."""
+        return self.test.verdict(self.difference.estimate)
 
 
 @dataclass(frozen=True)
@@ -124,6 +130,8 @@ class Analysis:
 
     tasks: tuple[TaskAnalysis, ...]
     pooled: tuple[Pooled, ...]
+    tests: int
+    """The number of tests that were corrected together."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -136,11 +144,25 @@ class Analysis:
 
 def analyse(evidence: Evidence) -> Analysis:
     """All numbers of a report."""
-    tasks = tuple(
-        _analyse_task(evidence, task) for task in evidence.tasks if any(r.task == task for r in evidence.runs)
+    there = tuple(task for task in evidence.tasks if any(run.task == task for run in evidence.runs))
+    pools = {method: found for method in evidence.methods[1:] if (found := _shared_scores(evidence, method))}
+    tests = paired_tests(
+        {(task, method, name): pair for task in there for method, name, pair in _pairs(evidence, task)}
+        | {(ALL_TASKS, method, LAST): (found.ours, found.theirs) for method, found in pools.items()},
+        lambda key: key[2] == LAST,
     )
-    pooled = tuple(found for method in evidence.methods[1:] if (found := _pool(evidence, method)) is not None)
-    return Analysis(tasks, pooled)
+    tasks = tuple(_analyse_task(evidence, task, tests) for task in there)
+    pooled = tuple(
+        Pooled(
+            method,
+            difference_interval(found.ours, found.theirs),
+            probability_of_improvement(found.ours, found.theirs),
+            found.seeds,
+            tests[ALL_TASKS, method, LAST],
+        )
+        for method, found in pools.items()
+    )
+    return Analysis(tasks, pooled, sum(not math.isnan(test.p_value) for test in tests.values()))
 
 
 def metric_matrix(runs: Sequence[Run], name: str) -> Array:
@@ -167,15 +189,26 @@ def interpolated(runs: Sequence[Run], name: str, *, online: bool, against: str =
     return steps, np.stack(rows)
 
 
-def _analyse_task(evidence: Evidence, task: str) -> TaskAnalysis:
+def _pairs(evidence: Evidence, task: str) -> Iterator[tuple[str, str, tuple[Array, Array]]]:
+    """Everything that is tested on a task: the method, the metric, and the values of paired runs."""
+    baseline = evidence.methods[0]
+    for method in evidence.methods[1:]:
+        pairs = evidence.paired(task, method, baseline)
+        if not pairs:
+            continue
+        ours, theirs = [one for one, _ in pairs], [other for _, other in pairs]
+        yield method, LAST, (np.array(list(map(_last, ours))), np.array(list(map(_last, theirs))))
+        for name in SEVEN:
+            one, other = (metric_matrix(runs, name) for runs in (ours, theirs))
+            if not any(matrix.shape[1] == 0 or np.isnan(matrix).all(axis=1).any() for matrix in (one, other)):
+                yield method, name, (np.nanmean(one, axis=1), np.nanmean(other, axis=1))
+
+
+def _analyse_task(evidence: Evidence, task: str, tests: Tests) -> TaskAnalysis:
     there = [method for method in evidence.methods if evidence.of(task, method)]
     scores = tuple(_scores(evidence.of(task, method), method) for method in there)
-    baseline = evidence.methods[0]
-    comparisons = [
-        _compare(pairs, method, baseline)
-        for method in there
-        if method != baseline and (pairs := evidence.paired(task, method, baseline))
-    ]
+    values = {(method, name): pair for method, name, pair in _pairs(evidence, task)}
+    comparisons = [_compare(evidence, task, method, values, tests) for method in there if (method, LAST) in values]
     return TaskAnalysis(task, scores, tuple(comparisons))
 
 
@@ -210,52 +243,55 @@ def _at_the_end(runs: Sequence[Run], prefix: str) -> dict[str, float]:
     return {name: float(np.mean([end[name] for end in ends if name in end])) for name in names}
 
 
-def _compare(pairs: Sequence[tuple[Run, Run]], method: str, baseline: str) -> Comparison:
-    def difference(find: Callable[[Run], float]) -> Interval:
-        return difference_interval([find(one) for one, _ in pairs], [find(other) for _, other in pairs])
-
+def _compare(
+    evidence: Evidence, task: str, method: str, values: Mapping[tuple[str, str], tuple[Array, Array]], tests: Tests
+) -> Comparison:
+    pairs = evidence.paired(task, method, evidence.methods[0])
     ours, theirs = [one for one, _ in pairs], [other for _, other in pairs]
+
+    def difference(find: Callable[[Run], float]) -> Interval:
+        return difference_interval([find(run) for run in ours], [find(run) for run in theirs])
+
     rows = []
-    for name in SEVEN:
-        matrices = [metric_matrix(runs, name) for runs in (ours, theirs)]
-        if any(matrix.shape[1] == 0 or np.isnan(matrix).all(axis=1).any() for matrix in matrices):
-            continue
-        value, reference = map(paper_average, matrices)
-        mine, base = (np.nanmean(matrix, axis=1) for matrix in matrices)
-        rows.append((name, value, reference, difference_interval(mine, base), paired_p_value(mine, base)))
-    corrected = holm([row[-1] for row in rows])
-    last = [[_last(run) for run in runs] for runs in (ours, theirs)]
+    for name in (name for name in SEVEN if (method, name) in values):
+        value, reference = (paper_average(metric_matrix(runs, name)) for runs in (ours, theirs))
+        change, interval = relative_change(value, reference), difference_interval(*values[method, name])
+        rows.append(MetricRow(name, value, reference, change, interval, tests[task, method, name]))
     return Comparison(
         method=method,
-        baseline=baseline,
+        baseline=evidence.methods[0],
         seeds=tuple(run.seed for run in ours),
-        last=difference(_last),
+        last=difference_interval(*values[method, LAST]),
         best=difference(_best),
         area=difference(_area),
-        improvement=probability_of_improvement(*last),
-        p_value=paired_p_value(*last),
-        rows=tuple(
-            MetricRow(name, value, reference, relative_change(value, reference), interval, p)
-            for (name, value, reference, interval, _), p in zip(rows, corrected, strict=True)
-        ),
+        improvement=probability_of_improvement(*values[method, LAST]),
+        test=tests[task, method, LAST],
+        rows=tuple(rows),
     )
 
 
-def _pool(evidence: Evidence, method: str) -> Pooled | None:
-    """Over all tasks with a normalised score, with the number of seeds that all of them have."""
-    baseline = evidence.methods[0]
-    ours, theirs = [], []
-    for task in evidence.tasks:
-        pairs = evidence.paired(task, method, baseline)
-        if not pairs or any(run.summary["normalised_score"] is None for pair in pairs for run in pair):
-            return None
-        ours.append([float(one.summary["normalised_score"]) for one, _ in pairs])
-        theirs.append([float(other.summary["normalised_score"]) for _, other in pairs])
-    seeds = min(map(len, ours))
-    if len(ours) < 2:
+@dataclass(frozen=True)
+class _SharedScores:
+    """Normalised scores of two methods: tasks × the seeds that all of them have."""
+
+    seeds: tuple[int, ...]
+    ours: Array
+    theirs: Array
+
+
+def _shared_scores(evidence: Evidence, method: str) -> _SharedScores | None:
+    """Over all tasks with a normalised score; None if there are not two, or no seed in common."""
+    by_task = [
+        {one.seed: (one, other) for one, other in evidence.paired(task, method, evidence.methods[0])}
+        for task in evidence.tasks
+    ]
+    seeds = sorted(set.intersection(*map(set, by_task)))
+    pairs = [[found[seed] for seed in seeds] for found in by_task]
+    scores = [[[run.summary["normalised_score"] for run in pair] for pair in row] for row in pairs]
+    if len(pairs) < 2 or not seeds or any(score is None for row in scores for pair in row for score in pair):
         return None
-    one, other = ([row[:seeds] for row in rows] for rows in (ours, theirs))
-    return Pooled(method, difference_interval(one, other), probability_of_improvement(one, other), seeds)
+    ours, theirs = np.moveaxis(np.array(scores, dtype=np.float64), 2, 0)
+    return _SharedScores(tuple(seeds), ours, theirs)
 
 
 def _last(run: Run) -> float:

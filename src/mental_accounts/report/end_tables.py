@@ -3,15 +3,23 @@
 from collections.abc import Mapping, Sequence
 
 from mental_accounts.report.analysis import Scores
-from mental_accounts.report.page import Table
+from mental_accounts.report.page import Named, Table
 
 OVERESTIMATION = "values/overestimation"
 
 
 def account_table(scores: Sequence[Scores], name: str) -> list[Table]:
     """What the accounts held, and how far they moved attention; empty if no method has accounts."""
-    drift, held = ("drift_mean", "drift_max", "drift_bound", "bias_max"), ("attraction_min", "attraction_max")
-    known = {f"accounts/{key}": key.replace("_", " ") for key in (*drift, "codes_used", *held, "beta")}
+    known = {
+        "accounts/drift_mean": "mean drift",
+        "accounts/drift_max": "largest drift",
+        "accounts/drift_bound": "bound of the drift",
+        "accounts/bias_max": "largest bias",
+        "accounts/codes_used": "codes used",
+        "accounts/attraction_min": "lowest balance",
+        "accounts/attraction_max": "highest balance",
+        "accounts/beta": "β",
+    }
     ends = {score.method: score.accounts for score in scores if score.accounts}
     has_drift = any("accounts/drift_mean" in end for end in ends.values())
     caption = "Accounts at the end, averaged over seeds" + (
@@ -47,7 +55,7 @@ def _end_table(
         [method, *(_number(end.get(key), signed=key == OVERESTIMATION) for key in columns)]
         for method, end in ends.items()
     ]
-    return [Table(["method", *(known[key] for key in columns)], rows, caption, name=name)] if ends else []
+    return [Table(["method", *(Named(known[key], key) for key in columns)], rows, caption, name=name)] if ends else []
 
 
 def _number(value: float | None, *, signed: bool = False) -> str:

@@ -1,7 +1,8 @@
 """A page as a list of blocks, rendered as one self-contained HTML file and as Markdown. All text is escaped here."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from html import escape
 
 from mental_accounts.markdown_text import LINKED, cell, paragraph, plain_text
@@ -25,11 +26,30 @@ class Text:
 
 
 @dataclass(frozen=True)
+class Named:
+    """A cell with a name for people, and the technical one beside it."""
+
+    text: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Linked:
+    """A cell that links to a file next to the page."""
+
+    text: str
+    target: str
+
+
+Cell = str | Named | Linked
+
+
+@dataclass(frozen=True)
 class Table:
     """Rows of cells under a header. The first column is text, the others are numbers unless `text` says otherwise."""
 
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
+    header: Sequence[Cell]
+    rows: Sequence[Sequence[Cell]]
     caption: str = ""
     text: Sequence[int] = (0,)
     name: str = ""
@@ -38,17 +58,28 @@ class Table:
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure: an SVG element for HTML, and for Markdown the path of an image, if there is one."""
+    """A figure: SVG elements for HTML, side by side where there is room, and for Markdown the path of an image."""
 
-    svg: str
+    svgs: Sequence[str]
     caption: str
     path: str = ""
+    """Of an image for Markdown, if there is one."""
+    legend: Mapping[str, str] = field(default_factory=dict)
+    """Colours by what they stand for."""
 
 
 @dataclass(frozen=True)
 class Code:
     """Commands, to be copied."""
 
+    text: str
+
+
+@dataclass(frozen=True)
+class Details:
+    """A long text that is closed at first."""
+
+    summary: str
     text: str
 
 
@@ -60,7 +91,7 @@ class Link:
     target: str
 
 
-Block = Heading | Text | Table | Picture | Code | Link
+Block = Heading | Text | Table | Picture | Code | Details | Link
 
 STYLE = """
 :root{color-scheme:light dark;--ink:#1a1c20;--paper:#fff;--soft:#f1f3f5;--line:#d4d8dd;--quiet:#4f5661;--mark:#0b62a8;
@@ -68,7 +99,7 @@ STYLE = """
 @media (prefers-color-scheme:dark){:root{--ink:#e7e9ec;--paper:#15171a;--soft:#212429;--line:#3b4048;--quiet:#adb4bf;
 --mark:#7cbcf5;--warn:#3a3013}}
 *{box-sizing:border-box}
-body{margin:0 auto;padding:1rem;max-width:62rem;color:var(--ink);background:var(--paper);
+body{margin:0 auto;padding:1rem;max-width:76rem;color:var(--ink);background:var(--paper);
 font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;overflow-wrap:anywhere}
 h1{font-size:1.6rem;line-height:1.2}h2{font-size:1.25rem;margin-top:2.2rem;border-bottom:1px solid var(--line)}
 h3{font-size:1.05rem;margin-top:1.6rem}
@@ -78,11 +109,19 @@ a{color:var(--mark)}
 .scroll{overflow-x:auto;margin:1rem 0}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem;min-width:100%}
 p.caption{color:var(--quiet);font-size:.9rem;margin:1.4rem 0 -.6rem}
-th,td{overflow-wrap:normal;padding:.3rem .6rem;border-bottom:1px solid var(--line);text-align:right;white-space:nowrap}
+th,td{overflow-wrap:normal;padding:.3rem .5rem;border-bottom:1px solid var(--line);text-align:right;vertical-align:top}
 th.t,td.t{text-align:left}
-th{background:var(--soft)}
-figure{margin:1rem 0}figure svg{width:100%;height:auto}
+th{background:var(--soft);vertical-align:bottom}
+.n{white-space:nowrap}td .i{display:block;color:var(--quiet);font-size:.92em}
+td.t:first-child{min-width:10rem}td.t:last-child{min-width:8rem}
+code{display:block;color:var(--quiet);font-size:.85em;font-weight:normal}
+p,li,figcaption{max-width:62rem}
+figure{margin:1rem 0}figure svg{flex:1 1 18rem;min-width:0;width:100%;height:auto}
+figure .row{display:flex;flex-wrap:wrap;gap:.5rem 1rem}
 figcaption{color:var(--quiet);font-size:.9rem}
+.legend{display:flex;flex-wrap:wrap;gap:.2rem 1.2rem;margin:0 0 .4rem;padding:0;list-style:none;font-size:.9rem}
+.legend i{display:inline-block;width:.8em;height:.8em;margin-right:.4em;border-radius:50%}
+summary{cursor:pointer;padding:.2rem 0}
 pre{background:var(--soft);padding:.7rem;overflow-x:auto;font-size:.85rem;white-space:pre-wrap;word-break:break-word}
 @media print{body{max-width:none;font-size:11px}.scroll{overflow:visible}figure,table{break-inside:avoid}}
 """
@@ -112,16 +151,27 @@ def _html(block: Block) -> str:
         kind = "" if block.kind == "plain" else f' class="{escape(block.kind)}"'
         return f"<p{kind}>{escape(block.text)}</p>"
     if isinstance(block, Picture):
-        return f"<figure>{block.svg}<figcaption>{escape(block.caption)}</figcaption></figure>"
+        entries = "".join(f'<li><i style="background:{c}"></i>{escape(name)}</li>' for name, c in block.legend.items())
+        legend = f'<ul class="legend">{entries}</ul>' if entries else ""
+        drawn = "".join(block.svgs)
+        return (
+            f'<figure>{legend}<div class="row">{drawn}</div><figcaption>{escape(block.caption)}</figcaption></figure>'
+        )
     if isinstance(block, Code):
         return f'<pre tabindex="0">{escape(block.text)}</pre>'
+    if isinstance(block, Details):
+        return (
+            f'<details><summary>{escape(block.summary)}</summary><pre tabindex="0">{escape(block.text)}</pre></details>'
+        )
     if isinstance(block, Link):
         return f'<p><a href="{escape(block.target)}">{escape(block.text)}</a></p>'
 
-    def cells(tag: str, row: Sequence[str]) -> str:
+    def cells(tag: str, row: Sequence[Cell]) -> str:
         kinds = [' class="t"' if place in block.text else "" for place in range(len(row))]
         scope = ' scope="col"' if tag == "th" else ""
-        return "".join(f"<{tag}{scope}{kind}>{escape(cell)}</{tag}>" for kind, cell in zip(kinds, row, strict=True))
+        return "".join(
+            f"<{tag}{scope}{kind}>{_html_cell(one, tag == 'td')}</{tag}>" for kind, one in zip(kinds, row, strict=True)
+        )
 
     name = f' id="{escape(block.name)}"' if block.name else ""
     caption = f'<p class="caption">{escape(block.caption)}</p>' if block.caption else ""
@@ -131,6 +181,30 @@ def _html(block: Block) -> str:
         f"<table{name}><thead><tr>{cells('th', block.header)}</tr></thead><tbody>\n{rows}\n"
         "</tbody></table></div>"
     )
+
+
+def _html_cell(shown: Cell, is_value: bool) -> str:
+    if isinstance(shown, Named):
+        return f"{escape(shown.text)} <code>{breakable(escape(shown.name))}</code>"
+    if isinstance(shown, Linked):
+        return f'<a class="n" href="{escape(shown.target)}">{escape(shown.text)}</a>'
+    estimate, found, interval = escape(shown).partition(" [")
+    if found and is_value:
+        return f'<span class="n">{estimate}</span> <span class="n i">[{interval}</span>'
+    return breakable(escape(shown))
+
+
+def breakable(escaped: str) -> str:
+    """Long names of methods and metrics, with places where a line may end."""
+    return re.sub(r"(?<=[A-Za-z0-9])([:=/_]|,(?! ))(?=[A-Za-z0-9])", r"\1<wbr>", escaped)
+
+
+def _markdown_cell(shown: Cell) -> str:
+    if isinstance(shown, Named):
+        return cell(f"{shown.text} ({shown.name})")
+    if isinstance(shown, Linked):
+        return f"[{plain_text(shown.text, LINKED)}]({shown.target})"
+    return cell(shown)
 
 
 def _markdown(block: Block) -> str:
@@ -143,10 +217,12 @@ def _markdown(block: Block) -> str:
         return f"![{plain_text(block.caption, LINKED)}]({block.path})" if block.path else ""
     if isinstance(block, Code):
         return "\n".join(f"    {line}" for line in block.text.splitlines())
+    if isinstance(block, Details):
+        return f"{paragraph(block.summary)}\n\n    {block.text}"
     if isinstance(block, Link):
         return f"[{plain_text(block.text, LINKED)}]({block.target})"
     lines = [f"{paragraph(block.caption)}\n"] if block.caption else []
-    lines.append("| " + " | ".join(map(cell, block.header)) + " |")
+    lines.append("| " + " | ".join(map(_markdown_cell, block.header)) + " |")
     lines.append("|" + "|".join("---" if place in block.text else "---:" for place in range(len(block.header))) + "|")
-    lines += ["| " + " | ".join(map(cell, row)) + " |" for row in block.rows]
+    lines += ["| " + " | ".join(map(_markdown_cell, row)) + " |" for row in block.rows]
     return "\n".join(lines)

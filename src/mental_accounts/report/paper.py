@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from mental_accounts.report.analysis import TaskAnalysis, metric_matrix
 from mental_accounts.report.runs import LOWER_IS_BETTER, SEVEN, Run
-from mental_accounts.report.statistics import Verdict, paper_average, relative_change
+from mental_accounts.report.significance import Verdict
+from mental_accounts.report.statistics import paper_average, relative_change
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def paper_table_for(task: str) -> PaperTable | None:
 
 
 def beside_the_paper(analysis: TaskAnalysis) -> list[tuple[str, TableRow, tuple[float, float, float] | None, Verdict]]:
-    """Per method and metric: ours, the paper's numbers (None for other tasks), and the verdict of the interval."""
+    """Per method and metric: ours, the paper's numbers (None for other tasks), and the verdict of the test."""
     table = paper_table_for(analysis.task)
     found = []
     for comparison in analysis.comparisons:

@@ -66,6 +66,8 @@ class Run:
     summary: Mapping[str, Any]
     made_by: Mapping[str, Any]
     """Command, versions and hardware."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """task.json: the environment, and what identifies the data."""
 
     def curve(self, name: str, *, online: bool = False, against: str = "updates") -> tuple[Array, Array]:
         """A metric where it was measured: (n,) updates or env_steps, (n,) values; of the online phase only, if set."""
@@ -84,6 +86,12 @@ class Evidence:
     runs: tuple[Run, ...]
     warnings: tuple[str, ...]
     made_by: Mapping[str, Any] = field(default_factory=dict)
+    seeds: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """The seeds that every method should have, by task."""
+
+    def missing(self, task: str, method: str) -> list[int]:
+        """The seeds of a task that a method does not have."""
+        return sorted(set(self.seeds.get(task, ())) - {run.seed for run in self.of(task, method)})
 
     def of(self, task: str, method: str) -> list[Run]:
         """The runs of one task and method, by seed."""
@@ -113,21 +121,23 @@ def _evidence(files: StudyFiles) -> Evidence:
     tasks, methods = tuple(files.study["tasks"]), tuple(files.study["methods"])
     runs: list[Run] = []
     warnings: list[str] = []
+    seeds: dict[str, list[int]] = {}
     for planned in files.runs:
         task, method, seed = (planned.entry[name] for name in ("task", "method", "seed"))
+        seeds.setdefault(task, []).append(seed)
         name = f"{task} {method} seed {seed}"
         run = _read_run(planned.read, planned.folder, task, method, name, warnings)
         if run is None:
             continue
-        different = _differences(run.config, _completed(planned.entry["config"], TrainConfig().to_dict()))
+        different = differences(run.config, _completed(planned.entry["config"], TrainConfig().to_dict()))
         if different:
             warnings.append(f"{name}: left out, it was run with other settings ({', '.join(different)})")
             continue
         runs.append(run)
-    warnings += _without_partner(tasks, methods, runs) + _made_differently(runs)
+    warnings += _without_partner(tasks, methods, runs)
     made_by = dict(runs[0].made_by) if runs else {}
     made_by["command"] = files.study.get("command")
-    return Evidence(files.name, tasks, methods, tuple(runs), tuple(warnings), made_by)
+    return Evidence(files.name, tasks, methods, tuple(runs), tuple(warnings), made_by, seeds)
 
 
 def _without_partner(tasks: Sequence[str], methods: Sequence[str], runs: Sequence[Run]) -> list[str]:
@@ -147,15 +157,6 @@ def _without_partner(tasks: Sequence[str], methods: Sequence[str], runs: Sequenc
     return warnings
 
 
-def _made_differently(runs: Sequence[Run]) -> list[str]:
-    """Whether runs of one study come from different software or machines."""
-    warnings = []
-    for what in ("versions", "hardware", "git_commit"):
-        if len({json.dumps(run.made_by.get(what), sort_keys=True) for run in runs}) > 1:
-            warnings.append(f"not all runs were made with the same {what.replace('git_', '')}: see their config.json")
-    return warnings
-
-
 def _unlike_the_baseline(tasks: Sequence[str], methods: Sequence[str], runs: Sequence[Run]) -> list[str]:
     """Settings other than the method and its accounts in which runs differ from the baseline's."""
     warnings = []
@@ -163,7 +164,7 @@ def _unlike_the_baseline(tasks: Sequence[str], methods: Sequence[str], runs: Seq
         cells = {run.method: run for run in reversed(runs) if run.task == task}
         for method in methods[1:]:
             if method in cells and methods[0] in cells:
-                different = _differences(cells[method].config, cells[methods[0]].config, but=("seed", "method"))
+                different = differences(cells[method].config, cells[methods[0]].config, but=("seed", "method"))
                 other = [path for path in different if not path.startswith("model.accounts.")]
                 if other:
                     warnings.append(
@@ -189,7 +190,7 @@ def read_runs(folders: Sequence[Path]) -> Evidence:
             seen: set[int] = set()
             for run in group:
                 usual = next(other for other in group if _settings(other.config) == kinds.most_common(1)[0][0])
-                different = _differences(run.config, usual.config, but=("seed",))
+                different = differences(run.config, usual.config, but=("seed",))
                 if different:
                     warnings.append(
                         f"{run.path}: left out, its settings differ from the others ({', '.join(different)})"
@@ -204,8 +205,8 @@ def read_runs(folders: Sequence[Path]) -> Evidence:
     ordered = sorted(methods, key=lambda method: method != "odt")  # stable; odt, if present, is the baseline
     for found in (_without_partner, _unlike_the_baseline):
         warnings += found(tasks, ordered, kept)
-    warnings += _made_differently(kept)
-    return Evidence("runs", tasks, tuple(ordered), tuple(kept), tuple(warnings), kept[0].made_by)
+    seeds = {task: [run.seed for run in kept if run.task == task] for task in tasks}
+    return Evidence("runs", tasks, tuple(ordered), tuple(kept), tuple(warnings), kept[0].made_by, seeds)
 
 
 def _read_run(
@@ -238,7 +239,8 @@ def _read_run(
         check_fields(summary, dict.fromkeys(("last_return", "best_return"), "a finite number"), "summary.json")
         made_by = {key: record.get(key) for key in MADE_BY}
         subject = task or config["task"] or config["env_id"]
-        return Run(subject, method or config["method"], config["seed"], folder, config, lines, summary, made_by)
+        label, facts = method or config["method"], files.facts or {}
+        return Run(subject, label, config["seed"], folder, config, lines, summary, made_by, facts)
     except FileNotFoundError:
         warnings.append(f"{name}: left out, it is missing")
     except (OSError, ValueError) as error:
@@ -253,15 +255,13 @@ def _check_line(line: Mapping[str, Any], where: str) -> None:
     check_fields(line, read | {name: "a number" for name in line if name.startswith(("accounts/", "values/"))}, where)
 
 
-def _differences(
-    one: Mapping[str, Any], other: Mapping[str, Any], but: Sequence[str] = (), path: str = ""
-) -> list[str]:
+def differences(one: Mapping[str, Any], other: Mapping[str, Any], but: Sequence[str] = (), path: str = "") -> list[str]:
     """The paths of fields whose values differ."""
     found = []
     for key in sorted({*one, *other} - set(but)):
         a, b = one.get(key), other.get(key)
         if isinstance(a, Mapping) and isinstance(b, Mapping):
-            found += _differences(a, b, (), f"{path}{key}.")
+            found += differences(a, b, (), f"{path}{key}.")
         elif _plain(a) != _plain(b):
             found.append(f"{path}{key}")
     return found
