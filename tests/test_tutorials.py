@@ -58,5 +58,5 @@ def test_a_tutorial(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     done = FreshProcess(tmp_path, run, script)
-    assert done.wait(300) == 0, done.stderr[-2000:]
+    assert done.wait(500) == 0, done.stderr[-2000:]
     assert SAYS[name] in done.stdout
