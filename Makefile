@@ -1,22 +1,24 @@
 # make demo: do mental accounts help? A first answer in minutes.   make test: all that must hold before a change lands.
 # make results: the results on pages, from results/.                make bench: the speed on this machine.
-# make house: who imports whom, into docs/architecture.md.
+# make house: who imports whom, into docs/architecture.md.          make docs: the documentation site, into build/site.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 SMALL := .venv/.installed-small
+SITE := .venv/.installed-docs
 # One more than cores, up to five: some tests wait for processes.
 WORKERS := $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() or 1) + 1)')
 
-.PHONY: demo test lint types unit results house bench clean
+.PHONY: demo test lint types unit results docs house bench clean
 .DEFAULT_GOAL := test
 
 test: lint types unit
 
 # What it takes to run, and what it takes to develop.
 $(SMALL): EXTRAS := mujoco,report
+$(SITE): EXTRAS := docs
 $(INSTALLED): EXTRAS := dev
-$(SMALL) $(INSTALLED): pyproject.toml constraints.txt
+$(SMALL) $(SITE) $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Python 3.11 or newer is needed, this is " + sys.version.split()[0] + "; try: make PYTHON=python3.12")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
@@ -37,6 +39,10 @@ demo: $(SMALL)
 
 results: $(INSTALLED)
 	$(BIN)/python studies/results_pages.py
+
+docs: $(SITE)
+	$(BIN)/python studies/notebooks.py
+	$(BIN)/python studies/build_site.py
 
 house: $(INSTALLED)
 	$(BIN)/python studies/house.py

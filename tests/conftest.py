@@ -1,8 +1,12 @@
 import os
+from pathlib import Path
 
 import pytest
 import torch
+from filelock import FileLock
 from hypothesis import settings
+
+import build_site
 
 # CI runners are slow and noisy: examples are bounded by number, not by time; failures repeat.
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=60)
@@ -32,3 +36,17 @@ def _seeded() -> None:
 def _unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody pulls the plug on a test, and runs that keep a checkpoint of every update wait seconds for the disk."""
     monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """The documentation site, built once for all processes of a test run."""
+    lacking = build_site.missing()
+    if lacking is not None:
+        pytest.skip(lacking)
+    shared = tmp_path_factory.getbasetemp()
+    folder = (shared if worker_id == "master" else shared.parent) / "site"
+    with FileLock(folder.with_suffix(".lock")):
+        if not (folder / "index.html").exists():
+            build_site.build(folder)
+    return folder

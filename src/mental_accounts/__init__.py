@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from mental_accounts.policy import DecisionTransformer
 
 __version__ = "0.2.0.dev0"
+"""The version of the package."""
 
 __all__ = [
     "EWA",

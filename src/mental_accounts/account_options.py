@@ -11,6 +11,7 @@ from mental_accounts.fields import check_choice, settle_types, shown
 from mental_accounts.number_checks import check_count, check_number, check_positive
 
 AccountScope = Literal["trajectory", "window"]
+"""Accounts begin empty with each trajectory, or with each window of a policy's context."""
 
 
 @dataclass(frozen=True)

@@ -310,6 +310,7 @@ class CanonicalEWA:
 
 
 UpdateRule = EWA | CanonicalEWA
+"""The rules by which accounts change."""
 
 
 def check_rule(rule: UpdateRule) -> None:

@@ -23,6 +23,7 @@ class Stop(enum.Enum):
 
 
 STOP: Final = Stop.STOP
+"""What a callback returns to stop its run."""
 Callback = Callable[[Event], object]
 
 

@@ -158,6 +158,7 @@ Event = (
     | CheckpointWritten
     | RunEnded
 )
+"""What callbacks are called with."""
 SENT = {kind.__name__: kind for kind in (Message, StageBegan, UpdateDone, IterationEnded)}
 """Events that the processes of a study send to it."""
 
