@@ -1,4 +1,4 @@
-"""The results on README.md, docs/hidden.md and results/hidden, from the packed studies in results/: `make results`.
+"""The results on docs/results.md, docs/hidden.md and results/hidden, from the packed studies in results/: `make results`.
 
 Reads results/paper and results/converged as `mental-accounts report` does, regenerates their reports, and puts tables
 with intervals between the markers of the pages. A test checks the pages against this script.
@@ -33,7 +33,7 @@ def section(name: str, evidence: Evidence, analysis: Analysis) -> str:
     seeds = max(len(score.seeds) for part in analysis.tasks for score in part.scores)
     lines = [
         f"**{WORDS[name]}**, built-in data, {seeds} {'seed' if seeds == 1 else 'seeds'}, {hardware.get('gpu', 'CPU')} "
-        f"([report](results/{name}/report.md)):",
+        f"([report](../results/{name}/report.md)):",
         "",
         "| task | method | last return [95%] | score | against odt [95%] | verdict |"
         + (" paper's Δ | our Δ |" if name == "paper" else ""),
@@ -68,11 +68,11 @@ def results() -> str:
 
 def pages() -> dict[Path, str]:
     """The pages with results, regenerated."""
-    readme, hidden = ROOT / "README.md", ROOT / "docs" / "hidden.md"
-    front = between(readme.read_text(), BEGIN, END, results())
+    found, hidden = ROOT / "docs" / "results.md", ROOT / "docs" / "hidden.md"
+    front = between(found.read_text(), BEGIN, END, results())
     guide = between(hidden.read_text(), OPTIONS_BEGIN, OPTIONS_END, hidden_tables.options_summary(HIDDEN))
     return {
-        readme: between(front, HIDDEN_BEGIN, HIDDEN_END, hidden_tables.main_table(HIDDEN)),
+        found: between(front, HIDDEN_BEGIN, HIDDEN_END, hidden_tables.main_table(HIDDEN)),
         hidden: between(guide, PROBE_BEGIN, PROBE_END, hidden_tables.knowledge(HIDDEN)),
         HIDDEN / "README.md": hidden_tables.page(HIDDEN),
     }
