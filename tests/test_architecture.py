@@ -25,6 +25,7 @@ BASE = {
     "extras",
     "fields",
     "files",
+    "folder_lock",
     "lazy_names",
     "machine",
     "markdown_text",
@@ -32,6 +33,7 @@ BASE = {
     "number_checks",
     "old_configs",
     "standardising",
+    "zoo",
 }
 SHARED = BASE | {"account_options", "accounts", "config", "spaces", "value_options"}
 LEARNING = SHARED | {"presets", "policy", "data"}
@@ -46,6 +48,7 @@ ALLOWED = {
     "extras": set(),
     "fields": set(),
     "files": set(),
+    "folder_lock": {"errors"},
     "lazy_names": set(),
     "machine": {"errors"},
     "markdown_text": set(),
@@ -58,6 +61,7 @@ ALLOWED = {
     "changes": {"account_options", "config", "errors"},
     "presets": {"account_options", "config", "errors", "value_options"},
     "spaces": {"accounts", "action_spec", "checks"},
+    "zoo": {"errors", "fields", "files"},
     "value_options": {"fields", "number_checks"},
     "policy": SHARED,
     "environments": set(),

@@ -9,9 +9,9 @@ from mental_accounts.zoo import read_card, zoo_folder, zoo_names
 class Zoo:
     """List the policies that come with this package; `zoo/NAME` is understood wherever a run's folder is.
 
-    `evaluate zoo/hidden-arm`, `inspect zoo/hidden-arm` and `export zoo/hidden-arm` act with one.
+    `evaluate zoo/drifting-bandit`, `inspect zoo/drifting-bandit` and `export zoo/drifting-bandit` act with one.
 
-    `train --config zoo/hidden-arm` makes it again.
+    `train --config zoo/drifting-bandit` makes it again.
     """
 
     def execute(self) -> int:
