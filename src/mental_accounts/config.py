@@ -10,6 +10,7 @@ from mental_accounts.account_options import OF_THE_BIAS, AccountsConfig
 from mental_accounts.action_spec import MOST, ActionSpec
 from mental_accounts.fields import check_choice, config_from_dict, settle_types, shown
 from mental_accounts.number_checks import check_count, check_number, check_positive
+from mental_accounts.observation_spec import ObservationPart, check_observation
 from mental_accounts.value_options import Improve, ValueConfig
 
 Method = Literal["bc", "gru", "dt", "odt", "ewa-vq-odt", "ledger-odt"]
@@ -119,6 +120,9 @@ class PolicyConfig(ModelConfig):
     """Size of a (flat) observation."""
     action: ActionSpec
     """The action space."""
+    observation: tuple[ObservationPart, ...] = ()
+    """What the environment's own observations are made of, where they are no flat vectors: `policy.act` flattens
+    them."""
     method: Method = "ewa-vq-odt"
     """dt: supervised learning only, with deterministic actions (categorical if actions are discrete). odt: a
     distribution over actions with an entropy constraint. ewa-vq-odt: odt with mental accounts that bias its attention,
@@ -133,6 +137,7 @@ class PolicyConfig(ModelConfig):
     def __post_init__(self) -> None:
         check_choice(self, "method")
         check_count("state_dim", self.state_dim, 1)
+        check_observation(self.observation, self.state_dim)
         super().__post_init__()
         _check_inputs(self.method, self)
         _check_bias(self.method, self.accounts)

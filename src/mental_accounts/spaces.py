@@ -8,6 +8,7 @@ from torch import Tensor
 
 from mental_accounts.accounts.precision import FullPrecisionModule, full_precision
 from mental_accounts.action_spec import ActionSpec
+from mental_accounts.flattening import parts_of
 
 if TYPE_CHECKING:
     import gymnasium
@@ -17,20 +18,8 @@ MOST_DIMENSIONS = 10**6
 
 
 def state_dim_of(space: "gymnasium.Space[Any]") -> int:
-    """The size of a flat Box observation; anything else is refused, with what to do about it."""
-    from gymnasium import spaces  # a policy itself needs no environments
-
-    if not isinstance(space, spaces.Box):
-        raise ValueError(
-            f"observation_space must be a flat Box, got {space}; gymnasium.wrappers.FlattenObservation makes one of it"
-        )
-    if len(space.shape) != 1:
-        what = "an image" if len(space.shape) == 3 else f"of shape {space.shape}"
-        raise ValueError(
-            f"observation_space must be a flat Box (n,), got {what}; "
-            "use gymnasium.wrappers.FlattenObservation, or encode it to a vector first"
-        )
-    return int(space.shape[0])
+    """The size of observations as flat vectors (flattening.py); spaces that have none are refused."""
+    return sum(part.size for part in parts_of(space))
 
 
 def action_spec_of(space: "gymnasium.Space[Any]") -> ActionSpec:

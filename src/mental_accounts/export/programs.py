@@ -10,6 +10,7 @@ import json
 import logging
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
@@ -168,6 +169,7 @@ def _describe(step: ActingStep, format: ExportFormat, file: str, num_envs: int) 
         "program": format,
         "file": file,
         "num_envs": num_envs,
+        "observation": [asdict(part) for part in config.observation],
         "inputs": [
             {"name": name, "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
             for name, value in step.inputs.items()

@@ -12,6 +12,7 @@ import numpy as np
 
 from mental_accounts.data.tasks import score_between
 from mental_accounts.errors import UsageError
+from mental_accounts.learning.env_spaces import spaces_of
 from mental_accounts.learning.episodes import Episode
 from mental_accounts.learning.events import Message, StageBegan, StepDone
 from mental_accounts.learning.make_env import EnvironmentSource, longest_episode
@@ -24,7 +25,6 @@ from mental_accounts.learning.stepping import Environment
 from mental_accounts.machine import choose_device
 from mental_accounts.policy import Actor, DecisionTransformer
 from mental_accounts.policy.run_policy import policy_folder
-from mental_accounts.spaces import action_spec_of, state_dim_of
 
 FRAMES_PER_SECOND = 30
 
@@ -83,13 +83,12 @@ def subject_of(
 ) -> Subject:
     """A policy with its environment; refused if they do not fit."""
     example = env()
-    state_dim, action = state_dim_of(example.observation_space), action_spec_of(example.action_space)
+    spaces, known = spaces_of(example), policy.config
     example.close()
-    known = policy.config
-    if (known.state_dim, known.action) != (state_dim, action):
+    if (known.state_dim, known.action) != (spaces.state_dim, spaces.action):
         raise UsageError(
             f"the policy does not fit {env.name}: it has observations of size {known.state_dim} and {known.action}, "
-            f"the environment has {state_dim} and {action}"
+            f"the environment has {spaces.state_dim} and {spaces.action}"
         )
     return Subject(policy, env.name, target_return, scale, env)
 

@@ -15,6 +15,7 @@ from mental_accounts.data.tasks import Task, load_task
 from mental_accounts.data.tensor_files import checksum
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import UsageError
+from mental_accounts.learning.env_spaces import EnvSpaces, spaces_of
 from mental_accounts.learning.episodes import as_trajectories
 from mental_accounts.learning.events import Message
 from mental_accounts.learning.footprint import check_data_steps, check_run
@@ -24,7 +25,6 @@ from mental_accounts.learning.rollout import play_randomly
 from mental_accounts.learning.seeds import derive
 from mental_accounts.learning.values import reward_size
 from mental_accounts.machine import choose_device
-from mental_accounts.spaces import action_spec_of, state_dim_of
 from mental_accounts.value_options import ValueConfig
 
 SMALLEST_REWARDS, LARGEST_REWARDS = 1e-2, 1e2
@@ -174,23 +174,23 @@ def prepare(
             f"the data of {config.task} do not say which environment they belong to; give --env-id (in Python: env=)"
         )
     example = source()
-    state_dim, action = state_dim_of(example.observation_space), action_spec_of(example.action_space)
+    spaces = spaces_of(example)
     longest, declared = longest_episode(example), declared_limit(example)
     example.close()
-    check_run(config, _policy_config(config, config.model, state_dim, action), choose_device(config.device))
+    check_run(config, _policy_config(config, config.model, spaces), choose_device(config.device))
     if data is None:
         data = _random_data(config, source, start)
-    data.action_spec = action
-    _check_fit(data, state_dim, action, config.task, source.name)
+    data.action_spec = spaces.action
+    _check_fit(data, spaces, config.task, source.name)
     if not bool(torch.isfinite(data.returns_to_go).all()):
         raise UsageError(
             f"the data of {config.task or source.name} have returns that are too large for float32 (rewards up to "
             f"{float(data.rewards.abs().max()):g}); scale their rewards down"
         )
-    check_actions(data.actions, action, f"the data of {config.task or source.name}")
+    check_actions(data.actions, spaces.action, f"the data of {config.task or source.name}")
     if config.improve != "none":
         _check_transitions(data, config.task or source.name)
-    policy = _policy_config(config, resolve_model(config.model, task, data, declared), state_dim, action)
+    policy = _policy_config(config, resolve_model(config.model, task, data, declared), spaces)
     if not policy.enters_foregone:
         data = data.without_foregone()
     return Preparation(source, policy, data, task, longest)
@@ -199,20 +199,21 @@ def prepare(
 def check_settings(config: TrainConfig, flag: Callable[[str], str]) -> None:
     """Refuse numbers that no environment makes possible here, however small it is: before anything is started."""
     action = ActionSpec("discrete", 1) if config.model.accounts.foregone else ActionSpec("box", 1, (-1.0,), (1.0,))
-    smallest = _policy_config(config, config.model, 1, action)
+    smallest = _policy_config(config, config.model, EnvSpaces(1, action))
     check_run(config, smallest, choose_device(config.device), flag)
     check_data_steps(config.data_steps, flag("data_steps"))
 
 
-def _policy_config(config: TrainConfig, model: ModelConfig, state_dim: int, action: ActionSpec) -> PolicyConfig:
+def _policy_config(config: TrainConfig, model: ModelConfig, spaces: EnvSpaces) -> PolicyConfig:
     """The network for these spaces; fields that still follow the task are left at their defaults."""
     shared = {name: getattr(model, name) for name in model.__dataclass_fields__}
     known = {name: value for name, value in shared.items() if value is not None}
-    return PolicyConfig(**known, state_dim=state_dim, action=action, method=config.method)
+    return PolicyConfig(**known, **spaces.fields(), method=config.method)
 
 
-def _check_fit(data: Trajectories, state_dim: int, action: ActionSpec, task: str | None, env_id: str) -> None:
+def _check_fit(data: Trajectories, spaces: EnvSpaces, task: str | None, env_id: str) -> None:
     """Refuse data of another environment."""
+    state_dim, action = spaces.state_dim, spaces.action
     size = data.actions.shape[1] if data.actions.ndim == 2 else None
     if data.observations.shape[1] != state_dim or size != (None if action.is_discrete else action.size):
         acted = "discrete actions" if size is None else f"actions of size {size}"

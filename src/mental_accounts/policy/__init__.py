@@ -1,5 +1,6 @@
 """The transformer that reads the accounts. Knows nothing about environments except their spaces."""
 
+from mental_accounts.flattening import observation_spec_of
 from mental_accounts.policy.acting import Actor
 from mental_accounts.policy.context import Context
 from mental_accounts.policy.decision_transformer import DecisionTransformer
@@ -32,6 +33,7 @@ __all__ = [
     "autocast",
     "disturbed",
     "from_step",
+    "observation_spec_of",
     "resolve_precision",
     "state_dim_of",
 ]

@@ -3,8 +3,9 @@
 A recurrent policy has the last step alone, and a memory in which it holds all before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,9 +14,14 @@ from torch import Tensor
 from mental_accounts.accounts import Books, Entry, Ledger
 from mental_accounts.checks import check_finite, looking_is_free
 from mental_accounts.config import PolicyConfig
+from mental_accounts.flattening import flatten
 from mental_accounts.policy.policy_accounts import PolicyAccounts
 from mental_accounts.policy.window import Window
 from mental_accounts.spaces import ActionScale
+
+Observations = Tensor | np.ndarray | Mapping[str, Any] | Sequence[Any]
+"""(num_envs, state) vectors; or as the environments give them, where their spaces are no flat boxes: a dict or tuple of
+entries (num_envs, ...), or a list with one observation for each environment."""
 
 
 class Context:
@@ -91,15 +97,18 @@ class Context:
             self.unsettled.zero_()
         self._awaiting = False
 
-    def observe(self, observations: Tensor | np.ndarray) -> None:
+    def observe(self, observations: Observations) -> None:
         """Begin a step: shift the window by one; its last step gets the observation and the return-to-go."""
         if self._awaiting:
             raise RuntimeError("act was called twice: call context.record(rewards, ended) after every action")
+        shape = (self.num_envs, self.config.state_dim)
+        if self.config.observation and getattr(observations, "shape", None) != shape:
+            observations = flatten(self.config.observation, observations, self.num_envs)
         observed = torch.as_tensor(observations, dtype=torch.float32)
-        if tuple(observed.shape) != (self.num_envs, self.config.state_dim):
+        if tuple(observed.shape) != shape:
             raise ValueError(
-                f"observations must have shape (num_envs = {self.num_envs}, state_dim = {self.config.state_dim}), "
-                f"got {tuple(observed.shape)}"
+                f"observations must have shape (num_envs = {shape[0]}, state_dim = {shape[1]}), got "
+                f"{tuple(observed.shape)}"
             )
         if looking_is_free(observed):
             check_finite("observations", observed)

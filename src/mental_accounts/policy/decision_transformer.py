@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from mental_accounts.checks import check_codes, check_finite, looking_is_free
 from mental_accounts.config import PolicyConfig
-from mental_accounts.policy.context import Context
+from mental_accounts.policy.context import Context, Observations
 from mental_accounts.policy.heads import ActionDistribution, disturbed, make_head
 from mental_accounts.policy.long_attention import column_mask, is_long
 from mental_accounts.policy.policy_accounts import PolicyAccounts
@@ -167,7 +167,7 @@ class DecisionTransformer(nn.Module):
     @torch.no_grad()
     def act(
         self,
-        observations: Tensor | np.ndarray,
+        observations: Observations,
         context: Context,
         *,
         sample: bool = False,
@@ -176,8 +176,9 @@ class DecisionTransformer(nn.Module):
     ) -> np.ndarray:
         """One action for each environment, in its own units: (num_envs, state) -> (num_envs, dim) or (num_envs,).
 
-        The mean action, or a sample; with noise, as `disturbed` adds it. Call `context.record(rewards, ended)` after
-        stepping the environments.
+        The mean action, or a sample; with noise, as `disturbed` adds it. Observations of other spaces than flat boxes
+        are given as they are: what a vector environment returns, or a list with one for each environment. Call
+        `context.record(rewards, ended)` after stepping the environments.
         """
         chosen = self.choose(observations, context, sample=sample, noise=noise, generator=generator)
         actions: np.ndarray = chosen.cpu().numpy()
@@ -186,7 +187,7 @@ class DecisionTransformer(nn.Module):
     @torch.no_grad()
     def choose(
         self,
-        observations: Tensor | np.ndarray,
+        observations: Observations,
         context: Context,
         *,
         sample: bool = False,
@@ -199,7 +200,7 @@ class DecisionTransformer(nn.Module):
         return context.choose(disturbed(chosen, noise, self.config.action, generator) if noise else chosen)
 
     @torch.no_grad()
-    def act_distribution(self, observations: Tensor | np.ndarray, context: Context) -> ActionDistribution:
+    def act_distribution(self, observations: Observations, context: Context) -> ActionDistribution:
         """The distribution behind `act`, (num_envs, 1, ...)."""
         context.observe(observations)
         was_training = self.training

@@ -1,0 +1,44 @@
+"""Tiny environments with the spaces that people have."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+STEPS = 8
+Answer = tuple[Any, float, bool, bool, dict[str, Any]]
+
+
+class Shown(gymnasium.Env[Any, Any]):
+    """A number is shown in one of three ways; the best action is that number. Ten points for ten right answers."""
+
+    observation_space: spaces.Space[Any] = spaces.Dict(
+        {
+            "which": spaces.Discrete(2, start=1),
+            "parts": spaces.Tuple([spaces.Box(-1, 1, (1, 2)), spaces.MultiBinary(2), spaces.MultiDiscrete([3, 2])]),
+        }
+    )
+    action_space: spaces.Space[Any] = spaces.Discrete(3)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.t = 0
+        return self.look()
+
+    def step(self, action: Any) -> Answer:
+        reward = self.pay(action)
+        self.t += 1
+        observation, info = self.look()
+        return observation, reward, False, self.t >= STEPS, info
+
+    def pay(self, action: Any) -> float:
+        """Whether the number in sight was named."""
+        return float(action == self.number)
+
+    def look(self) -> tuple[Any, dict[str, Any]]:
+        """What there is to see now."""
+        self.number = int(self.np_random.integers(3))
+        noise = self.np_random.uniform(-1, 1, (1, 2)).astype(np.float32)
+        which, coin = int(self.np_random.integers(1, 3)), self.np_random.integers(0, 2, 2).astype(np.int8)
+        return {"which": which, "parts": (noise, coin, np.array([self.number, coin[0]]))}, {}
