@@ -18,6 +18,7 @@ FOLDERS = ("src", "tests", "studies", "benchmarks", "examples")
 # Data flow one way, and so do imports. A room may always import itself.
 BASE = {
     "account_kinds",
+    "action_masks",
     "action_spec",
     "channels",
     "checks",
@@ -41,6 +42,7 @@ RUNS = LEARNING | {"changes", "learning"}
 ALLOWED = {
     "account_kinds": set(),
     "account_options": {"account_kinds", "action_spec", "channels", "fields", "number_checks"},
+    "action_masks": set(),
     "action_spec": {"fields", "number_checks"},
     "channels": {"errors"},
     "checks": {"number_checks"},

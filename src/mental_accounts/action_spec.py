@@ -49,6 +49,11 @@ class ActionSpec:
                 object.__setattr__(self, name, tuple(float(bound) for bound in getattr(self, name)))
 
     @property
+    def choices(self) -> tuple[int, ...]:
+        """How many values each number of a discrete action has; () for a box."""
+        return (self.size,) if self.is_discrete else ()
+
+    @property
     def is_discrete(self) -> bool:
         """Whether actions are whole numbers."""
         return self.kind == "discrete"

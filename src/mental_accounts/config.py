@@ -123,6 +123,8 @@ class PolicyConfig(ModelConfig):
     observation: tuple[ObservationPart, ...] = ()
     """What the environment's own observations are made of, where they are no flat vectors: `policy.act` flattens
     them."""
+    action_masks: bool = False
+    """Whether the environment says at every step which of its discrete actions are allowed: others are never taken."""
     method: Method = "ewa-vq-odt"
     """dt: supervised learning only, with deterministic actions (categorical if actions are discrete). odt: a
     distribution over actions with an entropy constraint. ewa-vq-odt: odt with mental accounts that bias its attention,
@@ -145,6 +147,8 @@ class PolicyConfig(ModelConfig):
             object.__setattr__(self, "accounts", replace(self.accounts, ledger_input="state"))
         if self.enters_foregone and not self.action.is_discrete:
             raise ValueError("accounts.foregone needs discrete actions, whose payoffs info['foregone'] can list")
+        if self.action_masks and not self.action.is_discrete:
+            raise ValueError("action_masks need discrete actions: each has a flag that says whether it is allowed")
         if self.accounts.window_steps and not self.acting_context <= self.accounts.window_steps <= self.context_length:
             raise ValueError(
                 f"accounts.window_steps must be 0, or from the acting context of {self.acting_context} steps to "

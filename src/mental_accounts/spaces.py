@@ -67,6 +67,10 @@ class ActionScale(FullPrecisionModule):
         actions = full_precision(actions)
         return (actions - self.middle.to(actions)) / self.half_range.to(actions)
 
+    def values_taken(self, actions: Tensor) -> Tensor:
+        """Discrete actions of the environment -> the place of each number among all values: (...) -> (..., numbers)."""
+        return self.to_unit(actions).unsqueeze(-1)
+
     def from_unit(self, actions: Tensor) -> Tensor:
         """Policy -> environment, clamped to the bounds despite rounding."""
         if self.spec.is_discrete:

@@ -6,6 +6,7 @@ import gymnasium
 import numpy as np
 import torch
 
+from mental_accounts.action_masks import mask_of
 from mental_accounts.data.episode_windows import sampler_for
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.flattening import flatten
@@ -26,19 +27,26 @@ def assert_live_is_offline(policy: DecisionTransformer, env: gymnasium.Env[Any, 
     generator = torch.Generator().manual_seed(0)
     context, live, raw = policy.context(1, TARGET), [], env.unwrapped
     columns: dict[str, list[Any]] = {"observations": [], "actions": [], "rewards": []}
-    observation, _ = raw.reset(seed=3)
+    told: dict[str, list[Any]] = {"action_masks": [], "foregone": []}
+    observation, info = raw.reset(seed=3)
     over = False
     while not over:
-        distribution = policy.act_distribution([observation], context)
+        mask = mask_of(raw, info) if policy.config.action_masks else None
+        distribution = policy.act_distribution([observation], context, None if mask is None else mask[None])
         live.append(numbers(distribution)[0, -1])
         action = context.choose(distribution.sample(generator)[:, -1]).numpy()[0]
         seen = flatten(policy.config.observation, [observation], 1)[0] if policy.config.observation else observation
-        observation, reward, terminated, truncated, _ = raw.step(action)
+        observation, reward, terminated, truncated, info = raw.step(action)
         over = terminated or truncated
-        context.record([reward], [over])
+        foregone = info["foregone"][None] if policy.config.enters_foregone else None
+        context.record([reward], [over], foregone=foregone)
+        if mask is not None:
+            told["action_masks"].append(mask)
+        if foregone is not None:
+            told["foregone"].append(foregone[0])
         for name, value in zip(columns, (seen, action, reward), strict=True):
             columns[name].append(value)
-    held = {name: np.array(values) for name, values in columns.items()}
+    held = {name: np.array(values) for name, values in (columns | told).items() if values}
     store = Trajectories.from_steps(
         **held, lengths=[len(live)], terminated=[False], truncated=[True], action_spec=policy.config.action
     )

@@ -11,7 +11,7 @@ Answer = tuple[Any, float, bool, bool, dict[str, Any]]
 
 
 class Shown(gymnasium.Env[Any, Any]):
-    """A number is shown in one of three ways; the best action is that number. Ten points for ten right answers."""
+    """A number is shown among other things; the best action is that number."""
 
     observation_space: spaces.Space[Any] = spaces.Dict(
         {
@@ -42,3 +42,34 @@ class Shown(gymnasium.Env[Any, Any]):
         noise = self.np_random.uniform(-1, 1, (1, 2)).astype(np.float32)
         which, coin = int(self.np_random.integers(1, 3)), self.np_random.integers(0, 2, 2).astype(np.int8)
         return {"which": which, "parts": (noise, coin, np.array([self.number, coin[0]]))}, {}
+
+
+class Doors(Shown):
+    """Doors that pay 0, 1, 2 and 3; some are locked, and nothing in sight says which. Trying a locked one raises."""
+
+    observation_space = spaces.Box(-1, 1, (2,), np.float32)
+    action_space = spaces.Discrete(4, start=1)
+
+    def pay(self, action: Any) -> float:
+        door = int(action - 1)
+        if not self.mask[door]:
+            raise RuntimeError(f"door {door} is locked")
+        return float(door)
+
+    def look(self) -> tuple[Any, dict[str, Any]]:
+        self.mask = self.np_random.permutation(np.array([1, 1, 0, int(self.np_random.integers(2))], np.int8))
+        if self.t >= STEPS:
+            self.mask = np.zeros(4, np.int8)  # as many environments do: nothing is left to do at the end
+        foregone = np.arange(4, dtype=np.float32)
+        return self.np_random.uniform(-1, 1, 2).astype(np.float32), {"action_mask": self.mask, "foregone": foregone}
+
+
+class DoorsByMethod(Doors):
+    """As sb3-contrib has it."""
+
+    def look(self) -> tuple[Any, dict[str, Any]]:
+        return super().look()[0], {}
+
+    def action_masks(self) -> np.ndarray:
+        """Which doors are open."""
+        return self.mask

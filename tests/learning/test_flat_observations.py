@@ -65,7 +65,7 @@ def test_a_run_and_its_policy_take_raw_observations(improve: Any, tmp_path: Path
 
 
 def test_the_program_says_what_its_vector_is_made_of(tmp_path: Path) -> None:
-    policy = policy_for(make_environment("tests.learning.spaces_envs:Shown"))
+    policy = policy_for(make_environment("tests.learning.spaces_envs:Shown"), layers=1)
     about = export_policy(policy, tmp_path, "torch-export", num_envs=2)
     assert about["checked"]["largest_difference_of_actions"] == 0
     assert about["inputs"][0]["shape"] == [2, FLAT]

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mental_accounts.action_masks import checked_masks
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.checks import check_finite
 from mental_accounts.errors import DataError
 from mental_accounts.machine import in_words
+from mental_accounts.spaces import ActionScale
 
 Values = Tensor | NDArray[Any] | Sequence[Any]
 
@@ -77,6 +79,7 @@ class Steps:
     terminated: Tensor  # (trajectories,) bool: ended by the task itself
     truncated: Tensor  # (trajectories,) bool: cut off, by a time limit or by the end of the recording
     foregone: Tensor | None = None  # (N, actions) float32: the rewards of all discrete actions at each step, if known
+    action_masks: Tensor | None = None  # (N, values) bool: the discrete actions allowed at each step, if known
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -93,6 +96,7 @@ def checked_steps(
     where: str,
     action_spec: ActionSpec | None = None,
     foregone: Values | None = None,
+    action_masks: Values | None = None,
 ) -> Steps:
     """Refuse what is not a whole number of finite trajectories; convert the rest to the types of the store."""
     seen = _tensor("observations", observations, where)
@@ -137,6 +141,7 @@ def checked_steps(
         terminated=ends["terminated"].bool(),
         truncated=ends["truncated"].bool(),
         foregone=None if foregone is None else _tensor("foregone", foregone, where).float(),
+        action_masks=None if action_masks is None else _tensor("action_masks", action_masks, where),
     )
     for name in ("observations", "actions", "rewards", "foregone"):
         values = getattr(steps, name)
@@ -149,7 +154,9 @@ def checked_steps(
         check_actions(steps.actions, action_spec, where)
     if steps.foregone is not None:
         _check_foregone(steps.foregone, steps.actions, action_spec, where)
-    return steps
+    if steps.action_masks is None:
+        return steps
+    return replace(steps, action_masks=check_masks(steps.action_masks, steps.actions, action_spec, where))
 
 
 def check_actions(actions: Tensor, spec: ActionSpec, where: str) -> None:
@@ -174,6 +181,27 @@ def check_actions(actions: Tensor, spec: ActionSpec, where: str) -> None:
         f"{where}: actions[{', '.join(map(str, place))}] is {actions[tuple(place)].item():g}, outside of the action "
         f"bounds [{bounds[0]:g}, {bounds[1]:g}]"
     )
+
+
+def check_masks(masks: Tensor, actions: Tensor, spec: ActionSpec | None, where: str) -> Tensor:
+    """Action masks (N, values) as bool; refused if they forbid everything, or an action that was taken.
+
+    Without a spec, a mask has one flag for each discrete action; that what was taken is allowed is checked with it.
+    """
+    if actions.is_floating_point() or (spec is not None and not spec.is_discrete):
+        raise DataError(f"{where}: action_masks are of discrete actions, but actions are vectors")
+    choices = spec.choices if spec is not None else (masks.shape[-1] if masks.ndim == 2 else 1,)
+    try:
+        allowed = torch.from_numpy(checked_masks(masks.numpy(), choices, len(actions)))
+    except ValueError as error:
+        raise DataError(f"{where}: action_masks: {error}") from None
+    if spec is not None:
+        taken = ActionScale(spec).values_taken(actions)  # (N, numbers)
+        forbidden = (~allowed.gather(1, taken)).nonzero()
+        if len(forbidden):
+            step = int(forbidden[0, 0])
+            raise DataError(f"{where}: actions[{step}] is {actions[step].tolist()}, which its action mask forbids")
+    return allowed
 
 
 def _check_foregone(foregone: Tensor, actions: Tensor, spec: ActionSpec | None, where: str) -> None:

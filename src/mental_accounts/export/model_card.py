@@ -123,12 +123,13 @@ def _front_matter(where: str, task: dict[str, Any], summary: dict[str, Any]) -> 
 
 def _use(config: PolicyConfig, target: float | None, repo_id: str) -> str:
     asked = "..." if target is None else f"{float(target):g}"
+    masks = ', action_masks=info["action_mask"][None]' if config.action_masks else ""
     return (
         "```python\n"
         "from mental_accounts.export.hub import HubPolicy\n\n"
         f'policy = HubPolicy.from_pretrained("{repo_id}")\n'
         f"context = policy.context(num_envs=1, target_return={asked})\n"
-        f"action = policy.act(observation, context)  # observation (1, {config.state_dim})\n"
+        f"action = policy.act(observation, context{masks})  # observation (1, {config.state_dim})\n"
         "context.record(reward, ended)  # what the environment answered: posts the reward\n"
         "```\n"
     )

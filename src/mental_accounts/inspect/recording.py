@@ -221,7 +221,8 @@ def acting_windows(
     actions = np.asarray(episode.actions)
     kept = None if numbers is None else torch.from_numpy(numbers).to(policy.device)
     for t in range(len(episode)):
-        context.observe(episode.observations[t : t + 1])
+        masks = None if episode.action_masks is None else episode.action_masks[t : t + 1]
+        context.observe(episode.observations[t : t + 1], masks)
         if kept is not None and t:
             balances.append(context.balances_now()[:, kept].clone())
         shown = context.window().tensors()

@@ -21,6 +21,7 @@ class Episode:
     terminated: bool
     truncated: bool
     foregone: Array | None = None  # (T, actions): the rewards of all discrete actions, where they are known
+    action_masks: Array | None = None  # (T, values) bool: the actions that were allowed, where the environment says
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -34,6 +35,7 @@ class Episode:
 def as_trajectories(episodes: list[Episode], gamma: float = 1.0) -> Trajectories:
     """Episodes as a store."""
     foregone = [episode.foregone for episode in episodes if episode.foregone is not None]
+    masks = [episode.action_masks for episode in episodes if episode.action_masks is not None]
     return Trajectories.from_steps(
         np.concatenate([episode.observations for episode in episodes]),
         np.concatenate([episode.actions for episode in episodes]),
@@ -43,6 +45,7 @@ def as_trajectories(episodes: list[Episode], gamma: float = 1.0) -> Trajectories
         truncated=[episode.truncated for episode in episodes],
         gamma=gamma,
         foregone=np.concatenate(foregone) if foregone else None,
+        action_masks=np.concatenate(masks) if masks else None,
         where="episodes",
     )
 
@@ -57,6 +60,7 @@ def as_episodes(store: Trajectories) -> list[Episode]:
             trajectory.terminated,
             trajectory.truncated,
             None if trajectory.foregone is None else trajectory.foregone.cpu().numpy(),
+            None if trajectory.action_masks is None else trajectory.action_masks.cpu().numpy(),
         )
         for trajectory in store
     ]

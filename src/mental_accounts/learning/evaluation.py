@@ -105,8 +105,8 @@ def play_subject(
         def warn(text: str) -> None:
             shown(Message("warning", text))
 
-        foregone = subject.policy.config.enters_foregone
-        with closing(Environments(subject.make_env, episodes, None, warn, pace, foregone=foregone)) as environments:
+        told = {"foregone": subject.policy.config.enters_foregone, "masks": subject.policy.config.action_masks}
+        with closing(Environments(subject.make_env, episodes, None, warn, pace, **told)) as environments:
             actor = Actor(subject.policy, episodes, sample=sample, say=warn)
             shown(StageBegan("playing", longest_episode(next(iter(environments.envs.values())))))
             return play(

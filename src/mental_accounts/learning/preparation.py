@@ -9,7 +9,7 @@ import torch
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.config import WITH_ACCOUNTS, ModelConfig, PolicyConfig, TrainConfig
 from mental_accounts.data.asked import describe_range, is_far_outside, return_range, return_scale
-from mental_accounts.data.data_checks import check_actions
+from mental_accounts.data.data_checks import check_actions, check_masks
 from mental_accounts.data.own_data import UNNAMED, load_own
 from mental_accounts.data.tasks import Task, load_task
 from mental_accounts.data.tensor_files import checksum
@@ -179,7 +179,7 @@ def prepare(
     example.close()
     check_run(config, _policy_config(config, config.model, spaces), choose_device(config.device))
     if data is None:
-        data = _random_data(config, source, start)
+        data = _random_data(config, source, spaces, start)
     data.action_spec = spaces.action
     _check_fit(data, spaces, config.task, source.name)
     if not bool(torch.isfinite(data.returns_to_go).all()):
@@ -188,12 +188,22 @@ def prepare(
             f"{float(data.rewards.abs().max()):g}); scale their rewards down"
         )
     check_actions(data.actions, spaces.action, f"the data of {config.task or source.name}")
+    data = _masked_as_needed(data, spaces, f"the data of {config.task or source.name}")
     if config.improve != "none":
         _check_transitions(data, config.task or source.name)
     policy = _policy_config(config, resolve_model(config.model, task, data, declared), spaces)
     if not policy.enters_foregone:
-        data = data.without_foregone()
+        data = data.without("foregone")
     return Preparation(source, policy, data, task, longest)
+
+
+def _masked_as_needed(data: Trajectories, spaces: EnvSpaces, where: str) -> Trajectories:
+    """Data with action masks if the environment gives them, and only then; data that have none allow every action."""
+    if not spaces.action_masks:
+        return data.without("action_masks")
+    if data.action_masks is not None:
+        check_masks(data.action_masks, data.actions, spaces.action, where)
+    return data.allowing_all(sum(spaces.action.choices))
 
 
 def check_settings(config: TrainConfig, flag: Callable[[str], str]) -> None:
@@ -234,11 +244,11 @@ def _check_transitions(data: Trajectories, name: str) -> None:
         )
 
 
-def _random_data(config: TrainConfig, env: EnvironmentSource, start: Path | None) -> Trajectories:
+def _random_data(config: TrainConfig, env: EnvironmentSource, spaces: EnvSpaces, start: Path | None) -> Trajectories:
     if start is not None and start.exists():
         return Trajectories.load(start, gamma=config.model.gamma)
     foregone = config.method in WITH_ACCOUNTS and config.model.accounts.foregone
-    envs = Environments(env, config.random_episodes, foregone=foregone)
+    envs = Environments(env, config.random_episodes, foregone=foregone, masks=spaces.action_masks)
     data = as_trajectories(play_randomly(envs, derive(config.seed, "random")), gamma=config.model.gamma)
     envs.close()
     if start is not None:
@@ -282,4 +292,5 @@ def _discounted(data: Trajectories, gamma: float) -> Trajectories:
         gamma=gamma,
         info=data.info,
         foregone=data.foregone,
+        action_masks=data.action_masks,
     )

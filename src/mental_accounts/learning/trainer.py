@@ -208,7 +208,7 @@ class Trainer:
         config = self.config
         made = Environments(
             self.prepared.env, n, config.env_workers, self._warn, PACES[self.device.type],
-            foregone=self.policy.config.enters_foregone,
+            foregone=self.policy.config.enters_foregone, masks=self.policy.config.action_masks,
         )  # fmt: skip
         self._open.enter_context(contextlib.closing(made))
         noise = config.values.exploration_noise if sample and config.improve == "td3" else 0.0

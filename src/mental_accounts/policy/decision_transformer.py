@@ -109,8 +109,9 @@ class DecisionTransformer(nn.Module):
         else:
             assert self.state_map is not None
             states = self.state_map(standardised[:, -1:] if last_only else standardised)  # (B, K or 1, hidden)
+        allowed = () if window.action_masks is None else (window.action_masks[:, -states.shape[1] :],)
         with torch.autocast(states.device.type, enabled=False):
-            distribution: ActionDistribution = self.head(states.to(dtype))
+            distribution: ActionDistribution = self.head(states.to(dtype), *allowed)
         return distribution, memory
 
     @property
@@ -170,6 +171,7 @@ class DecisionTransformer(nn.Module):
         observations: Observations,
         context: Context,
         *,
+        action_masks: Tensor | np.ndarray | None = None,
         sample: bool = False,
         noise: float = 0.0,
         generator: torch.Generator | None = None,
@@ -177,10 +179,13 @@ class DecisionTransformer(nn.Module):
         """One action for each environment, in its own units: (num_envs, state) -> (num_envs, dim) or (num_envs,).
 
         The mean action, or a sample; with noise, as `disturbed` adds it. Observations of other spaces than flat boxes
-        are given as they are: what a vector environment returns, or a list with one for each environment. Call
-        `context.record(rewards, ended)` after stepping the environments.
+        are given as they are: what a vector environment returns, or a list with one for each environment.
+        `action_masks` (num_envs, n) say which of n discrete actions are allowed, where the environment does
+        (`info["action_mask"]`). Call `context.record(rewards, ended)` after stepping the environments.
         """
-        chosen = self.choose(observations, context, sample=sample, noise=noise, generator=generator)
+        chosen = self.choose(
+            observations, context, action_masks=action_masks, sample=sample, noise=noise, generator=generator
+        )
         actions: np.ndarray = chosen.cpu().numpy()
         return actions
 
@@ -190,19 +195,24 @@ class DecisionTransformer(nn.Module):
         observations: Observations,
         context: Context,
         *,
+        action_masks: Tensor | np.ndarray | None = None,
         sample: bool = False,
         noise: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """As `act`, on the policy's device: no synchronisation, and it can be captured in a CUDA graph."""
-        distribution = self.act_distribution(observations, context)
+        distribution = self.act_distribution(observations, context, action_masks)
         chosen = (distribution.sample(generator) if sample else distribution.mode())[:, -1]
-        return context.choose(disturbed(chosen, noise, self.config.action, generator) if noise else chosen)
+        if noise:
+            chosen = disturbed(chosen, noise, self.config.action, generator, allowed=context.allowed_now)
+        return context.choose(chosen)
 
     @torch.no_grad()
-    def act_distribution(self, observations: Observations, context: Context) -> ActionDistribution:
+    def act_distribution(
+        self, observations: Observations, context: Context, action_masks: Tensor | np.ndarray | None = None
+    ) -> ActionDistribution:
         """The distribution behind `act`, (num_envs, 1, ...)."""
-        context.observe(observations)
+        context.observe(observations, action_masks)
         was_training = self.training
         try:
             self.eval()
@@ -308,6 +318,13 @@ class DecisionTransformer(nn.Module):
         if tuple(actions.shape) != shape:
             raise ValueError(
                 f"actions must have shape {shape} (action.size = {self.config.action.size}), got {tuple(actions.shape)}"
+            )
+        masks, flags = window.action_masks, (B, K, sum(self.config.action.choices))
+        if (masks is not None) != self.config.action_masks or (masks is not None and tuple(masks.shape) != flags):
+            got = None if masks is None else tuple(masks.shape)
+            wanted = f"must be bool of shape {flags}" if self.config.action_masks else "must be None"
+            raise ValueError(
+                f"action_masks {wanted}, since config.action_masks is {self.config.action_masks}, got {got}"
             )
         for name, value in (("returns_to_go", window.returns_to_go), ("timesteps", window.timesteps)):
             if tuple(value.shape) != (B, K):

@@ -22,6 +22,9 @@ BORDER = 1e-6
 MARGIN = 1e-3
 """A clipped Gaussian treats actions this close to ±1 as actions on the bound."""
 
+FORBIDDEN = -1e9
+"""The logit of an action that a mask forbids: its probability is 0, and so is its part of the entropy."""
+
 
 class ActionDistribution(Protocol):
     """What a head predicts."""
@@ -155,6 +158,14 @@ class Categorical:
         """Exact, (...)."""
         return -(self.log_probs.exp() * self.log_probs).sum(dim=-1)
 
+    def largest_entropy(self) -> Tensor:
+        """Of a distribution over the same allowed actions, (...): log n of n actions."""
+        return (self.log_probs.detach() > FORBIDDEN / 2).sum(dim=-1).log()
+
+    def expected(self, values: Tensor) -> Tensor:
+        """The mean of what actions are worth, (..., n) -> (...)."""
+        return (self.log_probs.exp() * values).sum(dim=-1)
+
 
 def from_step(first: int, distribution: ActionDistribution) -> ActionDistribution:
     """The distributions (B, K, ...) of a window's steps, from number `first` on."""
@@ -163,14 +174,23 @@ def from_step(first: int, distribution: ActionDistribution) -> ActionDistributio
 
 
 def disturbed(
-    actions: Tensor, noise: float, action: ActionSpec, generator: torch.Generator | None = None, clip: float = math.inf
+    actions: Tensor,
+    noise: float,
+    action: ActionSpec,
+    generator: torch.Generator | None = None,
+    clip: float = math.inf,
+    allowed: Tensor | None = None,
 ) -> Tensor:
     """Actions with noise: (..., dim) get a Gaussian of this deviation; of discrete ones, this share becomes random.
 
-    `clip` bounds the Gaussian.
+    `clip` bounds the Gaussian. allowed (..., n): random actions are of these.
     """
     if not action.is_discrete:
         return (actions + (noise * _noise(actions, generator)).clamp(-clip, clip)).clamp(-1, 1)
+    if allowed is not None:
+        draw = torch.rand(actions.shape, device=actions.device, generator=generator)
+        uniform = Categorical(torch.where(allowed, 0.0, FORBIDDEN))
+        return torch.where(draw < noise, uniform.sample(generator), actions)
     draw, other = torch.rand(2, *actions.shape, device=actions.device, generator=generator)
     return torch.where(draw < noise, (other * action.size).long().clamp(max=action.size - 1), actions)
 
@@ -204,14 +224,17 @@ class DeterministicHead(nn.Module):
 
 
 class CategoricalHead(nn.Module):
-    """Logits by a linear map."""
+    """Logits by a linear map; forbidden actions have none, and the others share all of the probability."""
 
     def __init__(self, hidden: int, n: int) -> None:
         super().__init__()
         self.logits = nn.Linear(hidden, n)
 
-    def forward(self, x: Tensor) -> Categorical:
-        return Categorical(F.log_softmax(self.logits(x), dim=-1))
+    def forward(self, x: Tensor, allowed: Tensor | None = None) -> Categorical:
+        """(..., hidden), and where there are masks (..., n) bool."""
+        logits = self.logits(x)
+        logits = logits if allowed is None else logits.masked_fill(~allowed, FORBIDDEN)
+        return Categorical(F.log_softmax(logits, dim=-1))
 
 
 def make_head(config: PolicyConfig) -> nn.Module:
