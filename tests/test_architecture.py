@@ -63,7 +63,7 @@ ALLOWED = {
     "config": {"account_options", "action_spec", "fields", "number_checks", "observation_spec", "value_options"},
     "changes": {"account_options", "config", "errors"},
     "presets": {"account_options", "config", "errors", "value_options"},
-    "spaces": {"accounts", "action_spec", "checks", "flattening"},
+    "spaces": {"accounts", "action_masks", "action_spec", "checks", "flattening"},
     "value_options": {"fields", "number_checks"},
     "policy": SHARED,
     "environments": set(),

@@ -24,7 +24,9 @@ def choices_of(space: "gymnasium.Space[Any]") -> tuple[int, ...]:
 
     if isinstance(space, spaces.Discrete):
         return (int(space.n),)
-    return ()
+    if isinstance(space, spaces.MultiDiscrete):
+        return tuple(map(int, space.nvec.reshape(-1)))
+    return (2,) * int(np.prod(space.shape)) if isinstance(space, spaces.MultiBinary) else ()
 
 
 def mask_of(env: "gymnasium.Env[Any, Any]", info: Mapping[str, Any]) -> Any:
@@ -56,4 +58,4 @@ def random_action(space: Any, mask: Array) -> Any:
     """A uniformly random action among those allowed, by the generator of the space."""
     parts = np.split(mask, np.cumsum(choices_of(space))[:-1])
     numbers = np.array([space.np_random.choice(np.flatnonzero(part)) for part in parts])
-    return (numbers.reshape(space.shape) + space.start).astype(space.dtype)
+    return (numbers.reshape(space.shape) + getattr(space, "start", 0)).astype(space.dtype)

@@ -145,7 +145,7 @@ class PolicyConfig(ModelConfig):
         _check_bias(self.method, self.accounts)
         if self.method == "ledger-odt":  # the name says it
             object.__setattr__(self, "accounts", replace(self.accounts, ledger_input="state"))
-        if self.enters_foregone and not self.action.is_discrete:
+        if self.enters_foregone and self.action.kind != "discrete":
             raise ValueError("accounts.foregone needs discrete actions, whose payoffs info['foregone'] can list")
         if self.action_masks and not self.action.is_discrete:
             raise ValueError("action_masks need discrete actions: each has a flag that says whether it is allowed")

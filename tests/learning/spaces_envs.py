@@ -73,3 +73,41 @@ class DoorsByMethod(Doors):
     def action_masks(self) -> np.ndarray:
         """Which doors are open."""
         return self.mask
+
+
+class Panel(Shown):
+    """Three dials show what is to be set: a point for each that is set right. Some settings may be blocked."""
+
+    observation_space = spaces.Box(-1, 1, (3,), np.float32)
+    action_space: spaces.Space[Any] = spaces.MultiDiscrete([3, 2, 4], start=[1, 0, -1])
+    values, starts = np.array([3, 2, 4]), np.array([1, 0, -1])
+    blocks = False
+
+    def pay(self, action: Any) -> float:
+        assert self.action_space.contains(action), action
+        dials = np.asarray(action) - self.starts
+        assert self.mask[dials + np.cumsum([0, *self.values[:-1]])].all(), "blocked"
+        return float((dials == self.wanted).mean())
+
+    def look(self) -> tuple[Any, dict[str, Any]]:
+        self.wanted = np.array([self.np_random.integers(count) for count in self.values])
+        self.mask = np.ones(sum(self.values), bool)
+        if self.blocks:
+            begins = np.cumsum([0, *self.values[:-1]])
+            self.mask = self.np_random.random(sum(self.values)) < 0.5
+            self.mask[self.wanted + begins] = True
+        seen = (self.wanted / (self.values - 1) * 2 - 1).astype(np.float32)
+        return seen, {"action_mask": self.mask} if self.blocks else {}
+
+
+class BlockedPanel(Panel):
+    """With masks."""
+
+    blocks = True
+
+
+class Switches(Panel):
+    """Three switches."""
+
+    action_space = spaces.MultiBinary(3)
+    values, starts = np.array([2, 2, 2]), np.zeros(3, np.int64)

@@ -26,6 +26,7 @@ from mental_accounts.fields import check_fields, shown
 from mental_accounts.files import parse_json, read_json
 from mental_accounts.flattening import flat_part, parts_of
 from mental_accounts.observation_spec import ObservationPart
+from mental_accounts.spaces import action_spec_of
 
 METADATA = {
     "data_format": "text",
@@ -210,17 +211,19 @@ def _actions(space: Any, values: NDArray[Any], where: str) -> NDArray[Any]:
 
     if isinstance(space, spaces.Discrete):
         return values.reshape(-1).astype(np.int64)
-    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+    if isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)) and len(space.shape) == 1:
         return values
-    raise DataError(f"{where}: actions must be of a flat Box or a Discrete space, got {shown(space)}")
+    raise DataError(
+        f"{where}: actions must be of a flat Box, MultiDiscrete or MultiBinary, or Discrete, got {shown(space)}"
+    )
 
 
 def _action_spec(space: Any) -> ActionSpec | None:
     """The action space, where it is one that a policy can act in: unbounded boxes are not."""
     from gymnasium import spaces
 
-    if isinstance(space, spaces.Discrete):
-        return ActionSpec("discrete", int(space.n), start=int(space.start))
+    if not isinstance(space, spaces.Box):
+        return action_spec_of(space)
     if not space.is_bounded():
         return None
     return ActionSpec("box", int(space.shape[0]), tuple(space.low.tolist()), tuple(space.high.tolist()))

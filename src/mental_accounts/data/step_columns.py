@@ -9,17 +9,24 @@ from mental_accounts.data.storage import Column
 
 
 def columns_of(
-    obs_dim: int, action_dim: int | None, foregone: int | None = None, action_masks: int | None = None
+    obs_dim: int,
+    action_dim: int | None,
+    foregone: int | None = None,
+    action_masks: int | None = None,
+    *,
+    whole: bool = False,
 ) -> dict[str, Column]:
     """The columns of a step; `action_dim` None means discrete actions, `foregone` is the number of their rewards.
 
-    `action_masks` is the number of flags that say which actions were allowed.
+    `action_masks` is the number of flags that say which actions were allowed. `whole`: actions are several discrete
+    numbers.
     `remaining` counts the steps to the trajectory's end, including the step itself. `terminal` is True at a
     trajectory's last step, if it ended in a terminal state.
     """
+    wide = torch.int64 if whole else torch.float32
     columns = {
         "observations": Column((obs_dim,), torch.float32),
-        "actions": Column((), torch.int64) if action_dim is None else Column((action_dim,), torch.float32),
+        "actions": Column((), torch.int64) if action_dim is None else Column((action_dim,), wide),
         "rewards": Column((), torch.float32),
         "timesteps": Column((), torch.int32),
         "remaining": Column((), torch.int32),
@@ -44,6 +51,7 @@ def columns_for(steps: Steps) -> dict[str, Column]:
         steps.actions.shape[1] if steps.actions.ndim == 2 else None,
         None if steps.foregone is None else steps.foregone.shape[1],
         None if steps.action_masks is None else steps.action_masks.shape[1],
+        whole=steps.actions.dtype == torch.int64,
     )
 
 

@@ -38,7 +38,7 @@ class Trajectory:
     """One trajectory of T steps; the tensors are views into the store, valid until it changes."""
 
     observations: Tensor  # (T, obs)
-    actions: Tensor  # (T, act), or (T,) int64 where actions are discrete
+    actions: Tensor  # (T, act); (T,) or (T, numbers) int64 where actions are discrete
     rewards: Tensor  # (T,)
     timesteps: Tensor  # (T,) int32
     returns_to_go: Tensor  # (T,)
@@ -88,7 +88,8 @@ class Trajectories:
         With `foregone`, every step has the rewards of that many actions; with `action_masks`, so many flags.
         """
         _check_gamma(gamma)
-        columns = columns_of(obs_dim, action_dim, foregone, action_masks)
+        whole = action_spec is not None and action_spec.kind == "multi-discrete"
+        columns = columns_of(obs_dim, action_dim, foregone, action_masks, whole=whole)
         self._begin(StepStorage(columns, capacity, device), gamma, action_spec, info)
 
     @classmethod
@@ -168,7 +169,7 @@ class Trajectories:
 
     @property
     def actions(self) -> Tensor:
-        """(N, act) float32 in the environment's own units, or (N,) int64; a view."""
+        """(N, act) float32 in the environment's own units, or (N,) or (N, numbers) int64; a view."""
         return self.storage.rows("actions")
 
     @property

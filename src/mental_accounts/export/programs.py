@@ -187,7 +187,7 @@ def _describe(step: ActingStep, format: ExportFormat, file: str, num_envs: int) 
                 "name": name,
                 "dtype": str(value.dtype).removeprefix("torch."),
                 "shape": list(value.shape),
-                "first": value.flatten()[0].item(),
+                "first": _first(value),
                 "output": f"next_{name}",
             }
             for name, value in state.items()
@@ -205,6 +205,12 @@ def _describe(step: ActingStep, format: ExportFormat, file: str, num_envs: int) 
         "order of the state." + (" action_mask says which actions are allowed now." if config.action_masks else ""),
         "how_to_run_onnx": HOW_TO_RUN.splitlines(),
     }
+
+
+def _first(value: Tensor) -> float | list[float]:
+    """What a tensor is filled with: a number, or one for each place of its last dimension."""
+    row = value.flatten(0, -2)[0] if value.ndim > 1 else value
+    return row[0].item() if bool((row == row[0]).all()) else row.tolist()
 
 
 def _cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:

@@ -242,7 +242,7 @@ def _checked(subject: Subject, recorded: Trajectories | Sequence[Episode]) -> li
     if not episodes:
         raise UsageError("there is no recorded episode to inspect")
     config = subject.policy.config
-    wanted = (config.state_dim,), () if config.action.is_discrete else (config.action.size,)
+    wanted = (config.state_dim,), config.action.shape
     given = episodes[0].observations.shape[1:], episodes[0].actions.shape[1:]
     if given != wanted:
         raise UsageError(

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data.trajectories import Trajectories
 
 Array = NDArray[Any]
@@ -32,7 +33,7 @@ class Episode:
         return float(self.rewards.sum(dtype=np.float64))
 
 
-def as_trajectories(episodes: list[Episode], gamma: float = 1.0) -> Trajectories:
+def as_trajectories(episodes: list[Episode], gamma: float = 1.0, action_spec: ActionSpec | None = None) -> Trajectories:
     """Episodes as a store."""
     foregone = [episode.foregone for episode in episodes if episode.foregone is not None]
     masks = [episode.action_masks for episode in episodes if episode.action_masks is not None]
@@ -44,6 +45,7 @@ def as_trajectories(episodes: list[Episode], gamma: float = 1.0) -> Trajectories
         terminated=[episode.terminated for episode in episodes],
         truncated=[episode.truncated for episode in episodes],
         gamma=gamma,
+        action_spec=action_spec,
         foregone=np.concatenate(foregone) if foregone else None,
         action_masks=np.concatenate(masks) if masks else None,
         where="episodes",

@@ -38,7 +38,8 @@ class Objective(nn.Module):
 
     L(θ, λ) = J(θ) + λ (target - H(θ)) with λ >= 0 (held as its logarithm): the policy takes a step in θ, then
     `lambda_loss` one in λ. The target entropy defaults to minus the number of action dimensions, or a fifth of log n
-    for n discrete actions; with action masks, n is the number of those allowed, and the target the mean over steps.
+    for n discrete actions (of their sum over the numbers of an action); with action masks, n is the number of those
+    allowed, and the target the mean over steps.
     """
 
     def __init__(self, config: PolicyConfig, initial_lambda: float = 0.1, target_entropy: float | None = None) -> None:
@@ -48,8 +49,8 @@ class Objective(nn.Module):
         self.constrained, self.follows_masks = config.is_constrained, False
         self.log_lambda = nn.Parameter(torch.tensor(math.log(initial_lambda)), requires_grad=self.constrained)
         if target_entropy is None:
-            size = config.action.size
-            target_entropy = ENTROPY_SHARE * math.log(size) if config.action.is_discrete else -float(size)
+            largest = sum(math.log(count) for count in config.action.choices)
+            target_entropy = ENTROPY_SHARE * largest if config.action.is_discrete else -float(config.action.size)
             self.follows_masks = config.action_masks
         self.target_entropy = target_entropy
 

@@ -161,7 +161,7 @@ def prepare(
             task, data = load_own(config.task, offline, config.data_steps, config.data_seed)
         else:
             task, data = load_task(config.task, config.data_steps, config.data_seed)
-        data = _discounted(data, config.model.gamma)
+        data = data if data.gamma == config.model.gamma else _remade(data, config.model.gamma)
         if task.expert_return is None and data.gamma < 1:  # its targets are undiscounted returns of the data
             task = replace(task, target_return=None, exploration_return=None)
     env_id = config.env_id or (None if task is None else task.env_id)
@@ -180,8 +180,10 @@ def prepare(
     check_run(config, _policy_config(config, config.model, spaces), choose_device(config.device))
     if data is None:
         data = _random_data(config, source, spaces, start)
-    data.action_spec = spaces.action
     _check_fit(data, spaces, config.task, source.name)
+    if spaces.action.kind == "multi-discrete" and data.actions.is_floating_point():
+        data = _remade(data, data.gamma, spaces.action)
+    data.action_spec = spaces.action
     if not bool(torch.isfinite(data.returns_to_go).all()):
         raise UsageError(
             f"the data of {config.task or source.name} have returns that are too large for float32 (rewards up to "
@@ -225,9 +227,9 @@ def _check_fit(data: Trajectories, spaces: EnvSpaces, task: str | None, env_id: 
     """Refuse data of another environment."""
     state_dim, action = spaces.state_dim, spaces.action
     size = data.actions.shape[1] if data.actions.ndim == 2 else None
-    if data.observations.shape[1] != state_dim or size != (None if action.is_discrete else action.size):
+    if data.observations.shape[1] != state_dim or tuple(data.actions.shape[1:]) != action.shape:
         acted = "discrete actions" if size is None else f"actions of size {size}"
-        wanted = f"{action.size} discrete ones" if action.is_discrete else f"{action.size} (box)"
+        wanted = f"{action.size} discrete ones" if not action.shape else f"{action.shape[0]} ({action.kind})"
         raise UsageError(
             f"the data of {task} do not fit {env_id}: observations of size {data.observations.shape[1]} where "
             f"the environment has {state_dim}, {acted} where it has {wanted}; "
@@ -249,7 +251,8 @@ def _random_data(config: TrainConfig, env: EnvironmentSource, spaces: EnvSpaces,
         return Trajectories.load(start, gamma=config.model.gamma)
     foregone = config.method in WITH_ACCOUNTS and config.model.accounts.foregone
     envs = Environments(env, config.random_episodes, foregone=foregone, masks=spaces.action_masks)
-    data = as_trajectories(play_randomly(envs, derive(config.seed, "random")), gamma=config.model.gamma)
+    played = play_randomly(envs, derive(config.seed, "random"))
+    data = as_trajectories(played, config.model.gamma, spaces.action)
     envs.close()
     if start is not None:
         data.save(start)
@@ -278,10 +281,8 @@ def resolve_model(model: ModelConfig, task: Task | None, data: Trajectories, dec
     )
 
 
-def _discounted(data: Trajectories, gamma: float) -> Trajectories:
-    """The same trajectories with returns-to-go discounted by gamma."""
-    if data.gamma == gamma:
-        return data
+def _remade(data: Trajectories, gamma: float, action: ActionSpec | None = None) -> Trajectories:
+    """The same trajectories with returns-to-go discounted by gamma, and actions as those of a space."""
     return Trajectories.from_steps(
         data.observations,
         data.actions,
@@ -290,6 +291,7 @@ def _discounted(data: Trajectories, gamma: float) -> Trajectories:
         terminated=data.terminated,
         truncated=data.truncated,
         gamma=gamma,
+        action_spec=data.action_spec if action is None else action,
         info=data.info,
         foregone=data.foregone,
         action_masks=data.action_masks,

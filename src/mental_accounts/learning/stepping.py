@@ -119,6 +119,8 @@ def step_all(envs: Mapping[int, Environment], board: Board) -> None:
         action, space = board.actions[i], env.action_space
         if isinstance(space, gymnasium.spaces.Box):  # in the environment's own precision, and within its bounds
             action = np.minimum(np.maximum(action.astype(space.dtype), space.low), space.high)
+        elif action.ndim:
+            action = action.astype(space.dtype)
         try:
             observation, reward, terminated, truncated, info = env.step(action)
             value = float(reward)

@@ -394,7 +394,8 @@ class Trainer:
         self.updater.check()
         if self._unsaved:
             name = f"{len(self.progress.files):05d}.safetensors"
-            as_trajectories(self._unsaved).save(self.folder.path / "trajectories" / name)
+            collected = as_trajectories(self._unsaved, action_spec=self.policy.config.action)
+            collected.save(self.folder.path / "trajectories" / name)
             self.progress.files.append(name)
             self._unsaved = []
         self.progress.seconds = time.monotonic() - self._begun

@@ -52,10 +52,8 @@ class Context:
         self.num_envs = n
         self.target = self._checked_target(target_return, device)
         self.observations = torch.zeros(n, K, config.state_dim, device=device)
-        if config.action.is_discrete:
-            self.actions = torch.full((n, K), config.action.start, device=device, dtype=torch.int64)
-        else:
-            self.actions = torch.zeros(n, K, config.action.size, device=device)
+        kind = torch.int64 if config.action.is_discrete else torch.float32
+        self.actions = action_scale.first.to(device, kind).expand(n, K, *config.action.shape).clone()
         self.returns_to_go = torch.zeros(n, K, device=device)
         self.previous_rewards = torch.zeros(n, K, device=device) if config.reads_rewards else None
         self.previous_actions = torch.zeros_like(self.actions) if config.is_recurrent else None
@@ -91,8 +89,7 @@ class Context:
         self.timestep_now.zero_()
         for rolling in self._rolling():
             rolling.zero_()
-        if self.config.action.is_discrete:
-            self.actions.fill_(self.config.action.start)
+        self.actions.copy_(self.action_scale.first.expand_as(self.actions))
         if self.memory is not None:
             self.memory.zero_()
         if self.ledger is not None:

@@ -135,7 +135,7 @@ class DecisionTransformer(nn.Module):
         return torch.cat(found, dim=-1)
 
     def unit_actions(self, window: Window) -> Tensor:
-        """Actions as the policy reads them: (B, K, dim) in [-1, 1], or (B, K) numbers from 0."""
+        """Actions as the policy reads them: (B, K, dim) in [-1, 1], or (B, K) or (B, K, numbers) from 0."""
         return self._in_units(window.actions, window.mask)
 
     def _previous_actions(self, window: Window) -> Tensor:
@@ -156,9 +156,11 @@ class DecisionTransformer(nn.Module):
         if not self.config.action.is_discrete:
             return units.to(self.state_mean.dtype)
         if there is not None:
-            units = units.masked_fill(~there, 0)
+            units = units.masked_fill(~there.view(*there.shape, *[1] * (units.ndim - there.ndim)), 0)
         if looking_is_free(units):
-            check_codes(units, self.config.action.size)
+            columns = units.reshape(*units.shape[:2], -1).unbind(dim=-1)
+            for count, numbers in zip(self.config.action.choices, columns, strict=True):
+                check_codes(numbers, count)
         return units
 
     def context(self, num_envs: int, target_return: float | Sequence[float] | np.ndarray) -> Context:
@@ -314,7 +316,7 @@ class DecisionTransformer(nn.Module):
         kept = (B, self.config.gru_layers, self.config.hidden)
         if window.memory is not None and tuple(window.memory.shape) != kept:
             raise ValueError(f"memory must have shape (B, layers, hidden) = {kept}, got {tuple(window.memory.shape)}")
-        shape, actions = (B, K) if self.config.action.is_discrete else (B, K, self.config.action.size), window.actions
+        shape, actions = (B, K, *self.config.action.shape), window.actions
         if tuple(actions.shape) != shape:
             raise ValueError(
                 f"actions must have shape {shape} (action.size = {self.config.action.size}), got {tuple(actions.shape)}"
