@@ -82,6 +82,9 @@ class ModelConfig:
     likelihood: Likelihood = "clipped"
     """The distribution of box actions (not of dt and bc). clipped: a Gaussian clipped to the bounds, its log-likelihood
     weighted by σ² at each step. squashed: a Gaussian squashed by tanh, unweighted, as in ODT."""
+    encoder: str | None = None
+    """The network that makes vectors of images in observations: conv, or the name of one that was registered. None:
+    there are no images."""
     accounts: AccountsConfig = field(default_factory=AccountsConfig)
     """The mental accounts; used by methods ewa-vq-odt and ledger-odt."""
 
@@ -93,6 +96,10 @@ class ModelConfig:
             raise ValueError(f"max_timestep must be at most 2**53, got {shown(self.max_timestep)}")
         if self.inner is not None:
             check_count("inner", self.inner, 1)
+        if self.encoder is not None and not (isinstance(self.encoder, str) and self.encoder):
+            raise TypeError(
+                f"encoder must be the name of an encoder, such as 'conv', or None, got {shown(self.encoder)}"
+            )
         if self.hidden % self.heads:
             raise ValueError(f"hidden must be a multiple of heads = {self.heads}, got {self.hidden}")
         for name in ("reward_input", "windows", "likelihood"):
@@ -139,7 +146,7 @@ class PolicyConfig(ModelConfig):
     def __post_init__(self) -> None:
         check_choice(self, "method")
         check_count("state_dim", self.state_dim, 1)
-        check_observation(self.observation, self.state_dim)
+        check_observation(self.observation, self.state_dim, encoder=self.encoder)
         super().__post_init__()
         _check_inputs(self.method, self)
         _check_bias(self.method, self.accounts)
@@ -164,6 +171,17 @@ class PolicyConfig(ModelConfig):
     def has_bias(self) -> bool:
         """Whether the accounts bias the attention."""
         return self.method == "ewa-vq-odt"
+
+    @property
+    def has_images(self) -> bool:
+        """Whether there are images in its observations, which the encoder reads."""
+        return any(part.is_image for part in self.observation)
+
+    @property
+    def state_features(self) -> int:
+        """Numbers of a state as the network reads it: those of the observation, with `hidden` for each image."""
+        parts = self.observation if self.has_images else ()
+        return sum(self.hidden if part.is_image else part.size for part in parts) or self.state_dim
 
     @property
     def is_transformer(self) -> bool:

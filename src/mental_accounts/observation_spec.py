@@ -50,13 +50,14 @@ class ObservationPart:
         return not self.values and len(self.shape) >= IMAGE_DIMENSIONS
 
 
-def check_observation(parts: Sequence[ObservationPart], state_dim: int) -> None:
-    """Refuse parts that do not add up to the flat vector, and images."""
+def check_observation(parts: Sequence[ObservationPart], state_dim: int, *, encoder: str | None) -> None:
+    """Refuse parts that do not add up to the flat vector, and images that nothing encodes."""
     for part in parts:
-        if part.is_image:
+        if part.is_image and encoder is None:
             raise ValueError(
-                f"{part.name} is an image of shape {part.shape}, which is not read as a vector: encode it, or put "
-                "gymnasium.wrappers.FlattenObservation around the environment if it should be"
+                f"{part.name} is an image of shape {part.shape}, and there is no encoder to read it: give "
+                "--model.encoder conv (in Python: encoder='conv', or one of your own), or put "
+                "gymnasium.wrappers.FlattenObservation around the environment to have it read as a plain vector"
             )
     if parts and (size := sum(part.size for part in parts)) != state_dim:
         raise ValueError(f"the parts of an observation must have state_dim = {state_dim} numbers together, got {size}")

@@ -111,3 +111,19 @@ class Switches(Panel):
 
     action_space = spaces.MultiBinary(3)
     values, starts = np.array([2, 2, 2]), np.zeros(3, np.int64)
+
+
+class Bars(Shown):
+    """Is the bar in the picture upright? Wherever it is: no single pixel tells."""
+
+    observation_space = spaces.Dict(
+        {"eye": spaces.Box(0, 255, (8, 8, 1), np.uint8), "speed": spaces.Box(-1, 1, (2,), np.float32)}
+    )
+    action_space = spaces.Discrete(2)
+
+    def look(self) -> tuple[Any, dict[str, Any]]:
+        self.number = int(self.np_random.integers(2))
+        eye = self.np_random.integers(0, 60, (8, 8, 1)).astype(np.uint8)
+        place = int(self.np_random.integers(8))
+        eye[(slice(None), place) if self.number else (place, slice(None))] = 255
+        return {"eye": eye, "speed": self.np_random.uniform(-1, 1, 2).astype(np.float32)}, {}

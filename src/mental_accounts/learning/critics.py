@@ -77,7 +77,7 @@ def inputs_of(policy: DecisionTransformer, features: Tensor, actions: Tensor) ->
     """What critics read of box actions, (..., dim): with a ledger, also what it tells of their surroundings."""
     found, books = [features, actions], books_near(policy)
     if books is not None:
-        begin = policy.config.state_dim  # where `step_features` has what the ledger tells
+        begin = policy.config.state_features  # where `step_features` has what the ledger tells
         found.append(told_near(books, features[..., begin : begin + books.ledger_size], actions))
     return torch.cat(found, dim=-1)
 

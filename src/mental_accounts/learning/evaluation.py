@@ -24,6 +24,7 @@ from mental_accounts.learning.seeds import derive
 from mental_accounts.learning.stepping import Environment
 from mental_accounts.machine import choose_device
 from mental_accounts.policy import Actor, DecisionTransformer
+from mental_accounts.policy.policy_files import read_policy_config
 from mental_accounts.policy.run_policy import policy_folder
 
 FRAMES_PER_SECOND = 30
@@ -71,8 +72,11 @@ def read_subject(
         raise UsageError(
             f"{path} does not say which return to target; give --target-return (in Python: target_return=)"
         )
+    source = env or EnvironmentSource(str(env_id))
+    if read_policy_config(saved).encoder is not None:
+        source().close()  # its module may register the encoder
     policy = DecisionTransformer.load(saved, choose_device(device))
-    return subject_of(policy, env or EnvironmentSource(str(env_id)), target_return, scale)
+    return subject_of(policy, source, target_return, scale)
 
 
 def subject_of(

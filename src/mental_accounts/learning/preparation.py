@@ -91,6 +91,8 @@ class Preparation:
                 "--model.accounts.ledger-input none changes nothing: ledger-odt always reads its ledger; --method "
                 "ewa-vq-odt has the paper's bias instead, and --method odt no accounts"
             )
+        if self.policy.encoder is not None and not self.policy.has_images:
+            lines.append("--model.encoder changes nothing: there are no images in the environment's observations")
         lines += self._doubts_about_critics(config)
         if config.improve == "none" and config.values != ValueConfig():
             lines.append("--values.… changes nothing without critics: give --improve td3")

@@ -4,6 +4,7 @@ from mental_accounts.flattening import observation_spec_of
 from mental_accounts.policy.acting import Actor
 from mental_accounts.policy.context import Context
 from mental_accounts.policy.decision_transformer import DecisionTransformer
+from mental_accounts.policy.encoders import register_encoder
 from mental_accounts.policy.half_precision import autocast, resolve_precision
 from mental_accounts.policy.heads import (
     ActionDistribution,
@@ -36,6 +37,7 @@ __all__ = [
     "disturbed",
     "from_step",
     "observation_spec_of",
+    "register_encoder",
     "resolve_precision",
     "state_dim_of",
 ]

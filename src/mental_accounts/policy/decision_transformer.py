@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from mental_accounts.checks import check_codes, check_finite, looking_is_free
 from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.context import Context, Observations
+from mental_accounts.policy.encoders import StateEncoder
 from mental_accounts.policy.heads import ActionDistribution, disturbed, make_head
 from mental_accounts.policy.long_attention import column_mask, is_long
 from mental_accounts.policy.policy_accounts import PolicyAccounts
@@ -55,6 +56,7 @@ class DecisionTransformer(nn.Module):
         self.head = make_head(config)
         if self.transformer is not None:
             self.transformer.apply(_initialise)
+        self.encoder = StateEncoder(config) if config.has_images else None
         self.accounts = PolicyAccounts(config) if config.has_accounts else None
         self.embed_ledger, self.embed_reward = None, None  # last, so that no other initial weight depends on them
         if self.accounts is not None and config.reads_ledger:
@@ -95,7 +97,7 @@ class DecisionTransformer(nn.Module):
     def predict(self, window: Window, *, last_only: bool = False) -> tuple[ActionDistribution, Tensor | None]:
         """As `forward`; and the memory after the last step, (B, layers, hidden), if the policy is recurrent."""
         self._check_window(window)
-        dtype, standardised, memory = self.state_mean.dtype, self._standardised_states(window), None
+        dtype, standardised, memory = self.state_mean.dtype, self._state_features(window), None
         returns, rewards = window.returns_to_go.to(dtype) * self.config.return_scale, self._embedded_rewards(window)
         if self.transformer is not None and self.embedding is not None:
             told, actions = self._embedded_balances(window), self.unit_actions(window)
@@ -118,14 +120,15 @@ class DecisionTransformer(nn.Module):
     def num_features(self) -> int:
         """The size of `step_features`."""
         told = self.accounts.books.ledger_size if self.accounts is not None and self.config.reads_ledger else 0
-        return self.config.state_dim + told + self.config.reads_rewards
+        return self.config.state_features + told + self.config.reads_rewards
 
     def step_features(self, window: Window) -> Tensor:
         """All that the policy reads of a single step beside the return-to-go, as numbers: (B, K, num_features).
 
-        The standardised state; what the ledger tells, where it is read; the previous reward, where it is read.
+        The standardised state, its images encoded; what the ledger tells, where it is read; the previous reward, where
+        it is read.
         """
-        found = [self._standardised_states(window)]
+        found = [self._state_features(window)]
         if self.embed_ledger is not None:
             assert window.balances is not None
             found.append(window.balances.to(found[0].dtype))
@@ -286,8 +289,10 @@ class DecisionTransformer(nn.Module):
             embedded: Tensor = self.embed_reward(self._standardised_rewards(previous, timesteps).unsqueeze(-1))
         return embedded
 
-    def _standardised_states(self, window: Window) -> Tensor:
-        return (window.observations.to(self.state_mean.dtype) - self.state_mean) / self.state_std
+    def _state_features(self, window: Window) -> Tensor:
+        """States as the network reads them, (B, K, state_features): standardised, and images encoded."""
+        states = (window.observations.to(self.state_mean.dtype) - self.state_mean) / self.state_std
+        return states if self.encoder is None else self.encoder(states)
 
     def _standardised_rewards(self, previous: Tensor, timesteps: Tensor) -> Tensor:
         standardised = (previous.to(self.reward_mean.dtype) - self.reward_mean) / self.reward_std

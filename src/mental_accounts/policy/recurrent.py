@@ -26,7 +26,7 @@ class Recurrent(nn.Module):
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
-        self.embed_state = nn.Linear(config.state_dim, config.hidden)
+        self.embed_state = nn.Linear(config.state_features, config.hidden)
         self.embed_action = embed_actions(config, bias=False)
         self.embed_return = nn.Linear(1, config.hidden, bias=False) if config.reads_returns else None
         self.layers = nn.ModuleList(nn.GRU(config.hidden, config.hidden) for _ in range(config.gru_layers))

@@ -24,7 +24,7 @@ class TokenEmbedding(nn.Module):
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
         self.embed_return = nn.Linear(1, config.hidden)
-        self.embed_state = nn.Linear(config.state_dim, config.hidden)
+        self.embed_state = nn.Linear(config.state_features, config.hidden)
         self.embed_action = embed_actions(config, bias=True)
         self.embed_timestep = nn.Embedding(config.max_timestep, config.hidden) if config.timestep_embedding else None
         self.embed_order = nn.Embedding(config.context_length, config.hidden) if config.order_embedding else None
