@@ -30,7 +30,10 @@ class ObservationPart:
         if any(isinstance(n, bool) or not isinstance(n, int) for n in (*counts, *self.start)):
             raise TypeError(f"shape, values and start of an observation must be whole numbers, got {shown(self)}")
         if any(not 0 < n <= MOST_NUMBERS for n in counts) or self.size > MOST_NUMBERS:
-            raise ValueError(f"{self.name} must have 1 to {MOST_NUMBERS:,} numbers, got {shown(self)}")
+            raise ValueError(
+                f"{self.name} must have 1 to {MOST_NUMBERS:,} numbers as a flat vector, got {self.size:,} (of shape "
+                f"{self.shape}{f', with {shown(self.values)} values' if self.values else ''})"
+            )
         if self.values and not len(self.values) == len(self.start) == math.prod(self.shape):
             raise ValueError(f"{self.name} must have values and start for each of its numbers, got {shown(self)}")
 

@@ -29,6 +29,7 @@ from mental_accounts.policy.state_map import StateMap
 from mental_accounts.policy.tokens import TokenEmbedding
 from mental_accounts.policy.transformer import Transformer, attention_mask
 from mental_accounts.policy.window import Window
+from mental_accounts.policy.window_checks import check_window
 from mental_accounts.spaces import ActionScale
 from mental_accounts.standardising import spread
 
@@ -96,7 +97,7 @@ class DecisionTransformer(nn.Module):
 
     def predict(self, window: Window, *, last_only: bool = False) -> tuple[ActionDistribution, Tensor | None]:
         """As `forward`; and the memory after the last step, (B, layers, hidden), if the policy is recurrent."""
-        self._check_window(window)
+        check_window(self.config, window)
         dtype, standardised, memory = self.state_mean.dtype, self._state_features(window), None
         returns, rewards = window.returns_to_go.to(dtype) * self.config.return_scale, self._embedded_rewards(window)
         if self.transformer is not None and self.embedding is not None:
@@ -308,42 +309,6 @@ class DecisionTransformer(nn.Module):
             masks = attention_mask(K, mask, device)
             masks = masks if bias is None else masks + bias
         return list(masks) if bias is not None and bias.ndim == 5 else [masks] * self.config.layers
-
-    def _check_window(self, window: Window) -> None:
-        state_dim, observations = self.config.state_dim, window.observations
-        if observations.ndim != 3 or observations.shape[-1] != state_dim:
-            raise ValueError(
-                f"observations must have shape (B, K, state_dim = {state_dim}), got {tuple(observations.shape)}"
-            )
-        B, K = observations.shape[:2]
-        if self.recurrent is None and not 1 <= K <= self.config.context_length:
-            raise ValueError(f"a window must have 1 to context_length = {self.config.context_length} steps, got {K}")
-        kept = (B, self.config.gru_layers, self.config.hidden)
-        if window.memory is not None and tuple(window.memory.shape) != kept:
-            raise ValueError(f"memory must have shape (B, layers, hidden) = {kept}, got {tuple(window.memory.shape)}")
-        shape, actions = (B, K, *self.config.action.shape), window.actions
-        if tuple(actions.shape) != shape:
-            raise ValueError(
-                f"actions must have shape {shape} (action.size = {self.config.action.size}), got {tuple(actions.shape)}"
-            )
-        masks, flags = window.action_masks, (B, K, sum(self.config.action.choices))
-        if (masks is not None) != self.config.action_masks or (masks is not None and tuple(masks.shape) != flags):
-            got = None if masks is None else tuple(masks.shape)
-            wanted = f"must be bool of shape {flags}" if self.config.action_masks else "must be None"
-            raise ValueError(
-                f"action_masks {wanted}, since config.action_masks is {self.config.action_masks}, got {got}"
-            )
-        for name, value in (("returns_to_go", window.returns_to_go), ("timesteps", window.timesteps)):
-            if tuple(value.shape) != (B, K):
-                raise ValueError(f"{name} must have shape {(B, K)}, got {tuple(value.shape)}")
-        if window.timesteps.is_floating_point():
-            raise TypeError(f"timesteps must be integers, got {window.timesteps.dtype}")
-        if window.mask is not None:
-            mask = window.mask
-            if mask.dtype != torch.bool or tuple(mask.shape) != (B, K):
-                raise ValueError(f"mask must be bool of shape {(B, K)}, got {mask.dtype} {tuple(mask.shape)}")
-            if looking_is_free(mask) and not bool((mask[:, 1:] >= mask[:, :-1]).all()):
-                raise ValueError("mask must have its padding (False) on the left of every window")
 
 
 def _initialise(module: nn.Module) -> None:
