@@ -1,4 +1,4 @@
-"""The results on docs/results.md, docs/hidden.md and results/hidden, from the packed studies in results/: `make results`.
+"""The results on docs/results.md and docs/hidden.md and in results/hidden, from packed studies: `make results`.
 
 Reads results/paper and results/converged as `mental-accounts report` does, regenerates their reports, and puts tables
 with intervals between the markers of the pages. A test checks the pages against this script.

@@ -10,6 +10,7 @@ from mental_accounts.account_options import OF_THE_BIAS, AccountsConfig
 from mental_accounts.action_spec import MOST, ActionSpec
 from mental_accounts.fields import check_choice, config_from_dict, settle_types, shown
 from mental_accounts.number_checks import check_count, check_number, check_positive
+from mental_accounts.observation_spec import ObservationPart, check_observation
 from mental_accounts.value_options import Improve, ValueConfig
 
 Method = Literal["bc", "gru", "dt", "odt", "ewa-vq-odt", "ledger-odt"]
@@ -81,6 +82,9 @@ class ModelConfig:
     likelihood: Likelihood = "clipped"
     """The distribution of box actions (not of dt and bc). clipped: a Gaussian clipped to the bounds, its log-likelihood
     weighted by σ² at each step. squashed: a Gaussian squashed by tanh, unweighted, as in ODT."""
+    encoder: str | None = None
+    """The network that makes vectors of images in observations: conv, or the name of one that was registered. None:
+    there are no images."""
     accounts: AccountsConfig = field(default_factory=AccountsConfig)
     """The mental accounts; used by methods ewa-vq-odt and ledger-odt."""
 
@@ -92,6 +96,10 @@ class ModelConfig:
             raise ValueError(f"max_timestep must be at most 2**53, got {shown(self.max_timestep)}")
         if self.inner is not None:
             check_count("inner", self.inner, 1)
+        if self.encoder is not None and not (isinstance(self.encoder, str) and self.encoder):
+            raise TypeError(
+                f"encoder must be the name of an encoder, such as 'conv', or None, got {shown(self.encoder)}"
+            )
         if self.hidden % self.heads:
             raise ValueError(f"hidden must be a multiple of heads = {self.heads}, got {self.hidden}")
         for name in ("reward_input", "windows", "likelihood"):
@@ -119,6 +127,11 @@ class PolicyConfig(ModelConfig):
     """Size of a (flat) observation."""
     action: ActionSpec
     """The action space."""
+    observation: tuple[ObservationPart, ...] = ()
+    """What the environment's own observations are made of, where they are no flat vectors: `policy.act` flattens
+    them."""
+    action_masks: bool = False
+    """Whether the environment says at every step which of its discrete actions are allowed: others are never taken."""
     method: Method = "ewa-vq-odt"
     """dt: supervised learning only, with deterministic actions (categorical if actions are discrete). odt: a
     distribution over actions with an entropy constraint. ewa-vq-odt: odt with mental accounts that bias its attention,
@@ -133,13 +146,16 @@ class PolicyConfig(ModelConfig):
     def __post_init__(self) -> None:
         check_choice(self, "method")
         check_count("state_dim", self.state_dim, 1)
+        check_observation(self.observation, self.state_dim, encoder=self.encoder)
         super().__post_init__()
         _check_inputs(self.method, self)
         _check_bias(self.method, self.accounts)
         if self.method == "ledger-odt":  # the name says it
             object.__setattr__(self, "accounts", replace(self.accounts, ledger_input="state"))
-        if self.enters_foregone and not self.action.is_discrete:
+        if self.enters_foregone and self.action.kind != "discrete":
             raise ValueError("accounts.foregone needs discrete actions, whose payoffs info['foregone'] can list")
+        if self.action_masks and not self.action.is_discrete:
+            raise ValueError("action_masks need discrete actions: each has a flag that says whether it is allowed")
         if self.accounts.window_steps and not self.acting_context <= self.accounts.window_steps <= self.context_length:
             raise ValueError(
                 f"accounts.window_steps must be 0, or from the acting context of {self.acting_context} steps to "
@@ -155,6 +171,17 @@ class PolicyConfig(ModelConfig):
     def has_bias(self) -> bool:
         """Whether the accounts bias the attention."""
         return self.method == "ewa-vq-odt"
+
+    @property
+    def has_images(self) -> bool:
+        """Whether there are images in its observations, which the encoder reads."""
+        return any(part.is_image for part in self.observation)
+
+    @property
+    def state_features(self) -> int:
+        """Numbers of a state as the network reads it: those of the observation, with `hidden` for each image."""
+        parts = self.observation if self.has_images else ()
+        return sum(self.hidden if part.is_image else part.size for part in parts) or self.state_dim
 
     @property
     def is_transformer(self) -> bool:

@@ -159,7 +159,7 @@ def test_discrete_takes_numbers_and_one_hot() -> None:
 
 
 def test_configurations_know_every_codebook() -> None:
-    assert [*BOX_CODEBOOKS, "discrete"] == list(CODEBOOKS)
+    assert [*BOX_CODEBOOKS, "discrete", "values"] == list(CODEBOOKS)
     for name, kind in BOX_CODEBOOKS.items():
         assert CODEBOOKS[name].kind == name
         book = CODEBOOKS[name].from_options(3, AccountsConfig(codebook=name))

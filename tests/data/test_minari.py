@@ -1,5 +1,6 @@
 import builtins
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from minari.storage import hosting
 
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data import DataError, load_task, read_minari
+from mental_accounts.data.data_checks import check_unfolding
 from tests.data.slow_windows import Episode, assert_same
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning:minari")
@@ -90,9 +92,14 @@ def test_dicts_are_flattened_as_gymnasium_does() -> None:
     assert_same(read_minari("test/split-v0"), as_floats(parts))
 
 
-def test_observations_that_are_no_box() -> None:
-    record("FrozenLake-v1", "test/lake-v0")
-    with pytest.raises(DataError, match=r"minari/test/lake-v0: episode 0: observations must be of a Box space"):
+def test_whole_numbers_become_one_hot_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = record("FrozenLake-v1", "test/lake-v0")
+    for part in parts:
+        part.observations = np.eye(16)[part.observations]
+    assert_same(read_minari("test/lake-v0"), as_floats(parts))
+    monkeypatch.setattr("mental_accounts.data.data_checks.UNFOLDED_BYTES", 0)
+    monkeypatch.setattr("mental_accounts.data.minari.check_unfolding", partial(check_unfolding, share=0))
+    with pytest.raises(DataError, match=r"minari/test/lake-v0: observations and the other keys declare \d+ steps"):
         read_minari("test/lake-v0")
 
 

@@ -51,7 +51,7 @@ def test_every_column_is_the_files_own_memory(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     store = saved(path)
     loaded = Trajectories.load(path)
-    assert set(loaded.storage.columns) == set(NAMES) - {"foregone"}
+    assert set(loaded.storage.columns) == set(NAMES) - {"foregone", "action_masks"}
     assert all(is_mapped(column, path) for column in loaded.storage.columns.values())
     assert_same(store, loaded)
     assert_same(store, Trajectories.load(path, gamma=0.9))

@@ -49,6 +49,9 @@ def make_policy(config: PolicyConfig, seed: int = 0, dtype: torch.dtype = torch.
 
 
 def random_actions(config: PolicyConfig, *shape: int) -> torch.Tensor:
+    if config.action.values:
+        starts = torch.tensor(config.action.starts)
+        return torch.stack([torch.randint(count, shape) for count in config.action.values], dim=-1) + starts
     if config.action.is_discrete:
         return torch.randint(config.action.start, config.action.start + config.action.size, shape)
     low, high = torch.tensor(config.action.low), torch.tensor(config.action.high)
@@ -104,4 +107,4 @@ def account_inputs(
 
 def numbers(distribution: object) -> torch.Tensor:
     """All numbers of a predicted distribution, (B, K, ...)."""
-    return torch.cat([value for value in vars(distribution).values()], dim=-1)
+    return torch.cat([value for value in vars(distribution).values() if isinstance(value, torch.Tensor)], dim=-1)

@@ -17,7 +17,7 @@ from mental_accounts.accounts.codebooks import CODEBOOKS, codebook_from_spec
 from mental_accounts.accounts.entry import Entry
 from mental_accounts.accounts.grids import Algorithm2Codebook, GridCodebook, HierarchicalCodebook, ProductCodebook
 from mental_accounts.accounts.ledger import CanonicalLedger, Ledger
-from mental_accounts.accounts.listed import DiscreteCodebook, KMeansCodebook
+from mental_accounts.accounts.listed import DiscreteCodebook, KMeansCodebook, ValuesCodebook
 from mental_accounts.accounts.rewards import RewardTransform
 from mental_accounts.accounts.state_models import StateBaseline, StateCodes, StateValue
 
@@ -42,6 +42,7 @@ __all__ = [
     "StateCodes",
     "StateValue",
     "UpdateRule",
+    "ValuesCodebook",
     "attention_drift",
     "check_codebook",
     "check_rule",

@@ -157,10 +157,13 @@ class Books(FullPrecisionModule):
         following = torch.where(last.unsqueeze(-1), states, states.roll(-1, dims=0))  # no later step reads the last one
         return self.amounts(rewards, states, following)
 
-    def foregone_payoffs(self, foregone: Tensor) -> Tensor:
-        """The payoffs of all actions, of rewards in the environment's units: (..., num_codes)."""
+    def foregone_payoffs(self, foregone: Tensor, allowed: Tensor | None = None) -> Tensor:
+        """The payoffs of all actions, of rewards in the environment's units: (..., num_codes).
+
+        allowed (..., num_codes): an action that was forbidden could not have been paid, so its payoff is 0.
+        """
         payoffs: Tensor = self.transform(foregone)
-        return payoffs
+        return payoffs if allowed is None else payoffs.masked_fill(~allowed, 0.0)
 
     def routing_error(self, actions: Tensor, entry: Entry) -> Tensor:
         """How far actions (..., dim) are from what their codes stand for: (...)."""

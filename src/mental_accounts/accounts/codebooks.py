@@ -4,7 +4,7 @@ from typing import Any
 
 from mental_accounts.accounts.codebook import Codebook
 from mental_accounts.accounts.grids import Algorithm2Codebook, GridCodebook, HierarchicalCodebook, ProductCodebook
-from mental_accounts.accounts.listed import DiscreteCodebook, KMeansCodebook
+from mental_accounts.accounts.listed import DiscreteCodebook, KMeansCodebook, ValuesCodebook
 
 CODEBOOKS: dict[str, type[Codebook]] = {
     "grid": GridCodebook,
@@ -13,6 +13,7 @@ CODEBOOKS: dict[str, type[Codebook]] = {
     "hierarchical": HierarchicalCodebook,
     "kmeans": KMeansCodebook,
     "discrete": DiscreteCodebook,
+    "values": ValuesCodebook,
 }
 """By their name in a configuration."""
 

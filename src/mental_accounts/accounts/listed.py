@@ -1,6 +1,7 @@
-"""Codebooks whose codes are listed one by one: centres fitted to data, and the actions of a discrete space."""
+"""Codebooks whose codes are listed one by one: centres fitted to data, and the actions of discrete spaces."""
 
 import math
+from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
@@ -106,6 +107,55 @@ class DiscreteCodebook(Codebook):
 
     def spec(self) -> dict[str, object]:
         return {"kind": self.kind, "n": self.num_codes}
+
+
+class ValuesCodebook(Codebook):
+    """Actions of several discrete numbers: a code, and an account, for every value of each of them.
+
+    Codes are numbered consecutively, number by number: value a of number d is code a + Σ_{e < d} values_e. A centre is
+    one-hot; the centres of an action's codes add up to the action, one-hot in every number.
+    """
+
+    kind = "values"
+    _offsets: Tensor
+
+    def __init__(self, values: Sequence[int]) -> None:
+        for count in values:
+            check_count("values", count, 1)
+        super().__init__()
+        self.values, self.code_shape = tuple(values), (len(values),)
+        self.dim = self.num_codes = sum(values)
+        self.register_buffer("centers", torch.eye(self.num_codes))
+        self.register_buffer("_offsets", torch.tensor((0, *values[:-1])).cumsum(0), persistent=False)
+
+    @classmethod
+    def from_options(cls, dim: int, options: CodebookOptions) -> Self:
+        """A single number of `dim` values: a configuration does not list those of several."""
+        return cls((dim,))
+
+    @classmethod
+    def count(cls, dim: int, options: CodebookOptions) -> int:
+        return dim
+
+    def route(self, actions: Tensor) -> Tensor:
+        """Whole numbers from 0, (..., numbers) -> codes (..., numbers) int64."""
+        if not isinstance(actions, Tensor) or actions.is_floating_point() or actions.shape[-1:] != self.code_shape:
+            raise ValueError(f"actions must be whole numbers of shape (..., {len(self.values)}), got {_shape(actions)}")
+        numbers = actions.long()
+        if looking_is_free(numbers):
+            for count, number in zip(self.values, numbers.unbind(-1), strict=True):
+                check_codes(number, count)
+        return numbers + self._offsets
+
+    def stands_for(self, codes: Tensor) -> Tensor:
+        return self.center_of(codes).sum(dim=-2)
+
+    def routing_error(self, actions: Tensor, stands_for: Tensor) -> Tensor:
+        """Every value is its own code."""
+        return torch.zeros(stands_for.shape[:-1], device=stands_for.device)
+
+    def spec(self) -> dict[str, object]:
+        return {"kind": self.kind, "values": list(self.values)}
 
 
 def _shape(value: object) -> str:

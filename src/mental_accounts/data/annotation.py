@@ -67,11 +67,17 @@ class Annotation:
         return found
 
     def annotate(
-        self, observations: Tensor, actions: Tensor, rewards: Tensor, lengths: Tensor, foregone: Tensor | None = None
+        self,
+        observations: Tensor,
+        actions: Tensor,
+        rewards: Tensor,
+        lengths: Tensor,
+        foregone: Tensor | None = None,
+        allowed: Tensor | None = None,
     ) -> dict[str, Tensor]:
         """The columns of N steps: (N, obs), (N, act) or (N,), (N,); trajectories of `lengths` (on the CPU) in turn.
 
-        foregone (N, actions): rewards of all actions, where the books enter them.
+        foregone (N, actions): rewards of all actions, where the books enter them; allowed (N, actions): action masks.
         """
         if self.to_unit is None and actions.is_floating_point() and looking_is_free(actions):
             _check_unit(actions)
@@ -85,7 +91,9 @@ class Annotation:
         known = [value for value in weights if value is not None]
         if known:
             found["weights"] = torch.cat(known)
-        return found | self._trace(found, lengths, foregone if self.books.foregone else None)
+        if self.books.foregone and foregone is not None:
+            return found | self._trace(found, lengths, self.books.foregone_payoffs(foregone, allowed))
+        return found | self._trace(found, lengths, None)
 
     def amounts(self, observations: Tensor, rewards: Tensor, lengths: Tensor) -> Tensor:
         """What is credited to N steps before the reward transform: (N, obs), (N,) -> (N,)."""
@@ -99,7 +107,10 @@ class Annotation:
         return torch.cat(found)
 
     def _trace(self, found: dict[str, Tensor], lengths: Tensor, foregone: Tensor | None) -> dict[str, Tensor]:
-        """Attractions of each step's own codes, and snapshots of all balances, for whole trajectories."""
+        """Attractions of each step's own codes, and snapshots of all balances, for whole trajectories.
+
+        foregone (N, actions): payoffs of all actions.
+        """
         payoffs = found["payoffs"]
         N, device, shape = len(payoffs), payoffs.device, self.books.code_shape
         traced = {"attractions": torch.zeros(N + 1, *shape, device=device)}  # the last row takes padding
@@ -117,7 +128,7 @@ class Annotation:
             entry = Entry(found["codes"][row].long(), found["weights"][row] if "weights" in found else None)
             rows = torch.where(mask, row, N).flatten()
             payoff = payoffs[row]
-            others = None if foregone is None else self.books.foregone_payoffs(foregone[row])
+            others = None if foregone is None else foregone[row]
             attractions = self.books.trace(entry, payoff, mask, others)
             traced["attractions"].index_copy_(0, rows, attractions.reshape(-1, *shape))
             if self.keeps_balances:

@@ -3,7 +3,7 @@
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from mental_accounts.action_masks import checked_masks
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.checks import check_finite
 from mental_accounts.errors import DataError
 from mental_accounts.machine import in_words
+from mental_accounts.spaces import ActionScale
 
 Values = Tensor | NDArray[Any] | Sequence[Any]
 
@@ -71,12 +73,13 @@ class Steps:
     """Checked steps of whole trajectories, one after the other, on the CPU."""
 
     observations: Tensor  # (N, obs) float32
-    actions: Tensor  # (N, act) float32, or (N,) int64 where actions are discrete
+    actions: Tensor  # (N, act) float32; (N,) or (N, numbers) int64 where actions are discrete
     rewards: Tensor  # (N,) float32
     lengths: Tensor  # (trajectories,) int64, each at least 1; they add up to N
     terminated: Tensor  # (trajectories,) bool: ended by the task itself
     truncated: Tensor  # (trajectories,) bool: cut off, by a time limit or by the end of the recording
     foregone: Tensor | None = None  # (N, actions) float32: the rewards of all discrete actions at each step, if known
+    action_masks: Tensor | None = None  # (N, values) bool: the discrete actions allowed at each step, if known
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -93,6 +96,7 @@ def checked_steps(
     where: str,
     action_spec: ActionSpec | None = None,
     foregone: Values | None = None,
+    action_masks: Values | None = None,
 ) -> Steps:
     """Refuse what is not a whole number of finite trajectories; convert the rest to the types of the store."""
     seen = _tensor("observations", observations, where)
@@ -118,7 +122,10 @@ def checked_steps(
             f"{where}: observations, actions and rewards must have the same number of steps, "
             f"got {len(seen)}, {len(done)} and {N}"
         )
-    discrete = not done.is_floating_point() and done.ndim == 1
+    whole = action_spec is not None and action_spec.kind == "multi-discrete"
+    if whole and bool((done != done.round() if done.is_floating_point() else done.new_zeros(())).any()):
+        raise DataError(f"{where}: actions of several discrete numbers must be whole, got {done.dtype} with fractions")
+    discrete = whole or (not done.is_floating_point() and done.ndim == 1)
     if done.ndim == 1 and not discrete:
         raise DataError(
             f"{where}: actions of shape (steps,) must be whole numbers (discrete actions), got {done.dtype}"
@@ -137,6 +144,7 @@ def checked_steps(
         terminated=ends["terminated"].bool(),
         truncated=ends["truncated"].bool(),
         foregone=None if foregone is None else _tensor("foregone", foregone, where).float(),
+        action_masks=None if action_masks is None else _tensor("action_masks", action_masks, where),
     )
     for name in ("observations", "actions", "rewards", "foregone"):
         values = getattr(steps, name)
@@ -149,31 +157,60 @@ def checked_steps(
         check_actions(steps.actions, action_spec, where)
     if steps.foregone is not None:
         _check_foregone(steps.foregone, steps.actions, action_spec, where)
-    return steps
+    if steps.action_masks is None:
+        return steps
+    return replace(steps, action_masks=check_masks(steps.action_masks, steps.actions, action_spec, where))
 
 
 def check_actions(actions: Tensor, spec: ActionSpec, where: str) -> None:
     """Refuse actions that are not of the space, naming the first."""
-    shape: tuple[int, ...]
-    if spec.is_discrete:
-        expected, shape = f"(steps,) of {spec.size} discrete actions", ()
-        least, most = (min(max(bound, -(2**63)), 2**63 - 1) for bound in (spec.start, spec.start + spec.size - 1))
-        low, high = torch.tensor(least), torch.tensor(most)
+    if spec.kind == "discrete":
+        expected = f"(steps,) of {spec.size} discrete actions"
+        ends = (spec.start, spec.start + spec.size - 1)
+        low, high = (torch.tensor(min(max(bound, -(2**63)), 2**63 - 1)) for bound in ends)
+    elif spec.is_discrete:
+        expected = f"(steps, {len(spec.values)}) of whole numbers"
+        low = torch.tensor(spec.starts)
+        high = low + torch.tensor(spec.values) - 1
     else:
-        expected, shape = f"(steps, {spec.size})", (spec.size,)
+        expected = f"(steps, {spec.size})"
         low, high = (torch.tensor(bounds, dtype=torch.float64) for bounds in (spec.low, spec.high))
         slack = (high - low) * BOUNDS_TOLERANCE
         low, high = low - slack, high + slack
-    if tuple(actions.shape[1:]) != shape:
+    if tuple(actions.shape[1:]) != spec.shape:
         raise DataError(f"{where}: actions must have shape {expected}, got {tuple(actions.shape)}")
     if bool((actions.amin(0) >= low).all() & (actions.amax(0) <= high).all()):
         return
     place = ((actions < low) | (actions > high)).nonzero()[0].tolist()
-    bounds = (spec.start, spec.start + spec.size - 1) if spec.is_discrete else (spec.low[place[1]], spec.high[place[1]])
+    least, most = (low, high) if spec.is_discrete else (torch.tensor(spec.low), torch.tensor(spec.high))
+    if actions.ndim == 2:
+        least, most = least[place[1]], most[place[1]]
     raise DataError(
         f"{where}: actions[{', '.join(map(str, place))}] is {actions[tuple(place)].item():g}, outside of the action "
-        f"bounds [{bounds[0]:g}, {bounds[1]:g}]"
+        f"bounds [{float(least):g}, {float(most):g}]"
     )
+
+
+def check_masks(masks: Tensor, actions: Tensor, spec: ActionSpec | None, where: str) -> Tensor:
+    """Action masks (N, values) as bool; refused if they forbid everything, or an action that was taken.
+
+    Without a spec, a mask has one flag for each discrete action; that what was taken is allowed is checked with it.
+    """
+    if actions.is_floating_point() or (spec is not None and not spec.is_discrete):
+        raise DataError(f"{where}: action_masks are of discrete actions, but actions are vectors; give action_spec")
+    choices = spec.choices if spec is not None else (masks.shape[-1] if masks.ndim == 2 else 1,)
+    try:
+        allowed = torch.from_numpy(checked_masks(masks.numpy(), choices, len(actions)))
+    except ValueError as error:
+        raise DataError(f"{where}: action_masks: {error}") from None
+    if spec is not None:
+        scale = ActionScale(spec)
+        taken = scale.places(scale.to_unit(actions))  # (N, numbers)
+        forbidden = (~allowed.gather(1, taken)).nonzero()
+        if len(forbidden):
+            step = int(forbidden[0, 0])
+            raise DataError(f"{where}: actions[{step}] is {actions[step].tolist()}, which its action mask forbids")
+    return allowed
 
 
 def _check_foregone(foregone: Tensor, actions: Tensor, spec: ActionSpec | None, where: str) -> None:

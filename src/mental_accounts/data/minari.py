@@ -9,6 +9,7 @@ import re
 import shutil
 import sys
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mental_accounts.action_spec import ActionSpec
-from mental_accounts.data.data_checks import damaged, reason_of
+from mental_accounts.data.data_checks import check_unfolding, damaged, reason_of
 from mental_accounts.data.hdf5 import read_groups
 from mental_accounts.data.progress import progress_bar
 from mental_accounts.data.trajectories import Trajectories
-from mental_accounts.errors import DataError
+from mental_accounts.errors import DataError, UsageError
 from mental_accounts.fields import check_fields, shown
 from mental_accounts.files import parse_json, read_json
+from mental_accounts.flattening import flat_part, parts_of
+from mental_accounts.observation_spec import ObservationPart
+from mental_accounts.spaces import action_spec_of
 
 METADATA = {
     "data_format": "text",
@@ -44,35 +48,36 @@ BROKEN = "delete it and get it again"
 def read_minari(dataset_id: str, *, download: bool = True) -> Trajectories:
     """Read the data set `dataset_id`, such as `mujoco/hopper/medium-v0`; downloaded first where it is not installed.
 
-    Observations are flattened as `gymnasium.wrappers.FlattenObservation` does. The last observation of an episode,
-    after its last action, is left out. The environment's id stands in `info["env_id"]`.
+    Observations are flattened (flattening.py). The last observation of an episode, after its last action, is left out.
+    The environment's id stands in `info["env_id"]`.
     """
     where = f"minari/{dataset_id}"
     dataset, file = _open(dataset_id, download, where)
     action_space = dataset.action_space
-    spaces = _boxes(dataset.observation_space, "observations", f"{where}: episode 0: observations")
+    seen_parts = _parts(dataset.observation_space, where)
     parts: dict[str, list[NDArray[Any]]] = {"observations": [], "actions": [], "rewards": []}
     lengths, terminated, truncated = [], [], []
     count = len(dataset.episode_indices)
     if not count:
         raise DataError(f"{where}: the data set has no episode")
-    keys = [*spaces, "actions", "rewards", "terminations", "truncations"]
+    keys = [*seen_parts, "actions", "rewards", "terminations", "truncations"]
     episodes = read_groups(file, [f"episode_{i}" for i in range(count)], keys, where)
     with progress_bar(f"reading {where}", count) as advance:
         for i, episode in enumerate(episodes):
             T, here = len(episode["rewards"]), f"{where}: episode {i}"
             if T == 0:
                 raise DataError(f"{here} has 0 steps, expected at least one")
-            seen = [_flat(episode[name], space, f"{here}: {name}") for name, space in spaces.items()]
+            lengths.append(T)
+            _check_one_hot(seen_parts, sum(lengths), file, where)
+            seen = [_flat(part, episode[name], f"{here}: {name}") for name, part in seen_parts.items()]
             actions = _actions(action_space, episode["actions"], where)
-            counts = {name: len(array) - 1 for name, array in zip(spaces, seen, strict=True)}
+            counts = {name: len(array) - 1 for name, array in zip(seen_parts, seen, strict=True)}
             counts |= {"actions": len(actions), **{name: len(episode[name]) for name in keys[-3:]}}
             if len(set(counts.values())) != 1:
                 raise DataError(f"{here}: expected as many steps of each, and one more observation, got {counts}")
             parts["observations"].append(np.concatenate(seen, axis=1)[:-1])
             parts["actions"].append(actions)
             parts["rewards"].append(episode["rewards"])
-            lengths.append(T)
             terminated.append(bool(episode["terminations"].flat[-1]))
             truncated.append(bool(episode["truncations"].flat[-1]) or not terminated[-1])
             advance(1)
@@ -168,29 +173,37 @@ def _check_space(space: object, where: str) -> None:
         _check_space(part, where)
 
 
-def _boxes(space: Any, name: str, where: str) -> dict[str, Any]:
-    """The Box spaces of an observation by the keys that their numbers lie under, in Gymnasium's order."""
+def _parts(space: Any, where: str) -> dict[str, ObservationPart]:
+    """The parts of an observation by the keys that their numbers lie under, in Gymnasium's order."""
+    try:
+        return dict(zip(_keys(space, "observations"), parts_of(space), strict=True))
+    except UsageError as error:
+        raise DataError(f"{where}: {error}") from None
+
+
+def _keys(space: Any, name: str) -> list[str]:
     from gymnasium import spaces
 
-    if isinstance(space, spaces.Box):
-        return {name: space}
     if isinstance(space, spaces.Dict):
-        parts = [(key, f"{where}.{key}", part) for key, part in space.items()]
-    elif isinstance(space, spaces.Tuple):
-        parts = [(f"_index_{i}", f"{where}[{i}]", part) for i, part in enumerate(space.spaces)]
-    else:
-        raise DataError(f"{where} must be of a Box space, or of a Dict or Tuple of them, got {shown(space)}")
-    return {key: box for end, here, part in parts for key, box in _boxes(part, f"{name}/{end}", here).items()}
+        return [key for end, part in space.items() for key in _keys(part, f"{name}/{end}")]
+    if isinstance(space, spaces.Tuple):
+        return [key for i, part in enumerate(space.spaces) for key in _keys(part, f"{name}/_index_{i}")]
+    return [name]
 
 
-def _flat(values: NDArray[Any], space: Any, where: str) -> NDArray[Any]:
-    """Observations of a Box as (T + 1, obs)."""
-    if values.shape[1:] != space.shape:
-        raise DataError(
-            f"{where} must have shape (steps + 1, {', '.join(map(str, space.shape))}), got {values.shape}; images that "
-            "Minari has compressed are not read"
-        )
-    return values.reshape(len(values), -1)
+def _check_one_hot(parts: Mapping[str, ObservationPart], steps: int, file: Path, where: str) -> None:
+    """Refuse whole numbers whose one-hot vectors would take far more than the file."""
+    unfolded = {name: 4 * part.size * steps for name, part in parts.items() if part.values}
+    if unfolded:
+        check_unfolding(unfolded, steps, file.stat().st_size, where, "leave them out of its observations")
+
+
+def _flat(part: ObservationPart, values: NDArray[Any], where: str) -> NDArray[Any]:
+    """A part of an episode's observations as (T + 1, size)."""
+    try:
+        return flat_part(part, values, len(values) if values.ndim else 0)
+    except ValueError as error:
+        raise DataError(f"{where}: {error}; images that Minari has compressed are not read") from None
 
 
 def _actions(space: Any, values: NDArray[Any], where: str) -> NDArray[Any]:
@@ -198,17 +211,19 @@ def _actions(space: Any, values: NDArray[Any], where: str) -> NDArray[Any]:
 
     if isinstance(space, spaces.Discrete):
         return values.reshape(-1).astype(np.int64)
-    if isinstance(space, spaces.Box) and len(space.shape) == 1:
+    if isinstance(space, (spaces.Box, spaces.MultiDiscrete, spaces.MultiBinary)) and len(space.shape) == 1:
         return values
-    raise DataError(f"{where}: actions must be of a flat Box or a Discrete space, got {shown(space)}")
+    raise DataError(
+        f"{where}: actions must be of a flat Box, MultiDiscrete or MultiBinary, or Discrete, got {shown(space)}"
+    )
 
 
 def _action_spec(space: Any) -> ActionSpec | None:
     """The action space, where it is one that a policy can act in: unbounded boxes are not."""
     from gymnasium import spaces
 
-    if isinstance(space, spaces.Discrete):
-        return ActionSpec("discrete", int(space.n), start=int(space.start))
+    if not isinstance(space, spaces.Box):
+        return action_spec_of(space)
     if not space.is_bounded():
         return None
     return ActionSpec("box", int(space.shape[0]), tuple(space.low.tolist()), tuple(space.high.tolist()))

@@ -12,7 +12,7 @@ What it does, one call per line:
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -24,10 +24,13 @@ from mental_accounts.data.annotation import Annotation
 from mental_accounts.data.data_checks import Steps, Values, checked_steps
 from mental_accounts.data.description import Statistics, statistics_of
 from mental_accounts.data.step_columns import columns_for, columns_of, rows_of_steps
-from mental_accounts.data.storage import StepStorage, check_memory
+from mental_accounts.data.storage import Column, StepStorage, check_memory
 from mental_accounts.data.trajectory_files import read_trajectories, write_trajectories
 from mental_accounts.errors import DataError
 from mental_accounts.spaces import ActionScale
+
+TOLD = {"foregone": "foregone rewards", "action_masks": "action masks"}
+"""Columns of what only some environments tell, and words for them."""
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -35,7 +38,7 @@ class Trajectory:
     """One trajectory of T steps; the tensors are views into the store, valid until it changes."""
 
     observations: Tensor  # (T, obs)
-    actions: Tensor  # (T, act), or (T,) int64 where actions are discrete
+    actions: Tensor  # (T, act); (T,) or (T, numbers) int64 where actions are discrete
     rewards: Tensor  # (T,)
     timesteps: Tensor  # (T,) int32
     returns_to_go: Tensor  # (T,)
@@ -44,6 +47,7 @@ class Trajectory:
     terminated: bool
     truncated: bool
     foregone: Tensor | None = None  # (T, actions): the rewards of all actions, where they are known
+    action_masks: Tensor | None = None  # (T, values) bool: the actions that were allowed, where they are known
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -77,13 +81,16 @@ class Trajectories:
         info: Mapping[str, Any] | None = None,
         device: torch.device | str = "cpu",
         foregone: int | None = None,
+        action_masks: int | None = None,
     ) -> None:
         """An empty store with room for `capacity` steps; `action_dim` None means discrete actions.
 
-        With `foregone`, every step has the rewards of that many actions.
+        With `foregone`, every step has the rewards of that many actions; with `action_masks`, so many flags.
         """
         _check_gamma(gamma)
-        self._begin(StepStorage(columns_of(obs_dim, action_dim, foregone), capacity, device), gamma, action_spec, info)
+        whole = action_spec is not None and action_spec.kind == "multi-discrete"
+        columns = columns_of(obs_dim, action_dim, foregone, action_masks, whole=whole)
+        self._begin(StepStorage(columns, capacity, device), gamma, action_spec, info)
 
     @classmethod
     def from_steps(
@@ -101,17 +108,19 @@ class Trajectories:
         device: torch.device | str = "cpu",
         info: Mapping[str, Any] | None = None,
         foregone: Values | None = None,
+        action_masks: Values | None = None,
         where: str = "data",
     ) -> "Trajectories":
         """Concatenated whole trajectories: (N, obs), (N, act) or (N,), (N,); one length and flags for each.
 
         `foregone` (N, actions) are the rewards of all discrete actions at each step, if the environment told them
-        (`info["foregone"]`). `where` names the data in errors. `capacity` is in steps; by default there is room for
+        (`info["foregone"]`); `action_masks` (N, actions) say which of them were allowed (`info["action_mask"]` before
+        each step). `where` names the data in errors. `capacity` is in steps; by default there is room for
         these only, and the store grows when more are appended.
         """
         steps = checked_steps(
             observations, actions, rewards, lengths, terminated, truncated, where=where, action_spec=action_spec,
-            foregone=foregone,
+            foregone=foregone, action_masks=action_masks,
         )  # fmt: skip
         _check_gamma(gamma)
         storage = StepStorage(columns_for(steps), len(steps) if capacity is None else capacity, device)
@@ -160,7 +169,7 @@ class Trajectories:
 
     @property
     def actions(self) -> Tensor:
-        """(N, act) float32 in the environment's own units, or (N,) int64; a view."""
+        """(N, act) float32 in the environment's own units, or (N,) or (N, numbers) int64; a view."""
         return self.storage.rows("actions")
 
     @property
@@ -182,6 +191,11 @@ class Trajectories:
     def foregone(self) -> Tensor | None:
         """(N, actions) float32, the rewards of all actions at each step, a view; None if they are not known."""
         return self.storage.rows("foregone") if "foregone" in self.storage.columns else None
+
+    @property
+    def action_masks(self) -> Tensor | None:
+        """(N, values) bool, the actions allowed at each step, a view; None if they are not known."""
+        return self.storage.rows("action_masks") if "action_masks" in self.storage.columns else None
 
     @property
     def codes(self) -> Tensor | None:
@@ -230,7 +244,7 @@ class Trajectories:
         end = begin + self._lengths[i]
         names = ["observations", "actions", "rewards", "timesteps", "returns_to_go"]
         found = {name: self.storage.rows(name)[begin:end] for name in names}
-        codes, attractions, foregone = self.codes, self.attractions, self.foregone
+        codes, attractions, foregone, masks = self.codes, self.attractions, self.foregone, self.action_masks
         return Trajectory(
             **found,
             codes=None if codes is None else codes[begin:end],
@@ -238,6 +252,7 @@ class Trajectories:
             terminated=self._terminated[i],
             truncated=self._truncated[i],
             foregone=None if foregone is None else foregone[begin:end],
+            action_masks=None if masks is None else masks[begin:end],
         )
 
     def rows_of(self, i: int) -> tuple[int, int]:
@@ -269,6 +284,7 @@ class Trajectories:
         terminated: bool,
         truncated: bool = False,
         foregone: Values | None = None,
+        action_masks: Values | None = None,
     ) -> None:
         """Append one trajectory: (T, obs), (T, act) or (T,), (T,). It is annotated like the others.
 
@@ -285,12 +301,13 @@ class Trajectories:
             where="appended trajectory",
             action_spec=self.action_spec,
             foregone=foregone if self.foregone is not None else None,
+            action_masks=action_masks if self.action_masks is not None else None,
         )
         expected = self.storage.schema()
-        for name in ("observations", "actions", *(["foregone"] if self.foregone is not None else [])):
+        for name in ("observations", "actions", *(name for name in TOLD if name in expected)):
             given = getattr(steps, name)
             if given is None:
-                raise DataError("appended trajectory: foregone rewards are missing, which the store's other steps have")
+                raise DataError(f"appended trajectory: {TOLD[name]} are missing, which the store's other steps have")
             if tuple(given.shape[1:]) != expected[name].shape or given.dtype != expected[name].dtype:
                 raise DataError(
                     f"appended trajectory: {name} must be {expected[name].dtype} (T, *{expected[name].shape}) like the "
@@ -350,7 +367,7 @@ class Trajectories:
         made: dict[str, Tensor] = {}
         if self.steps:
             seen, taken, paid = self.observations, self.actions, self.rewards
-            made = annotation.annotate(seen, taken, paid, self.lengths, self.foregone)
+            made = annotation.annotate(seen, taken, paid, self.lengths, self.foregone, self.action_masks)
         for name, column in annotation.columns.items():
             self.storage.add(name, column)
         self.annotation = annotation
@@ -371,12 +388,21 @@ class Trajectories:
         storage.extend({name: self.storage.rows(name).index_select(0, rows) for name in self.storage.columns}, count)
         return self._twin(storage, chosen)
 
-    def without_foregone(self) -> "Trajectories":
-        """The same trajectories without the rewards of actions not taken; the store itself if it has none."""
-        if self.foregone is None:
+    def without(self, name: Literal["foregone", "action_masks"]) -> "Trajectories":
+        """The same trajectories without what only some environments tell; the store itself if it has none."""
+        if name not in self.storage.columns:
             return self
         twin = self.select(torch.arange(len(self)))
-        del twin.storage.columns["foregone"]
+        del twin.storage.columns[name]
+        return twin
+
+    def allowing_all(self, values: int) -> "Trajectories":
+        """The same trajectories with action masks that allow all of so many values; the store itself if it has any."""
+        if self.action_masks is not None:
+            return self
+        twin = self.select(torch.arange(len(self)))
+        twin.storage.add("action_masks", Column((values,), torch.bool))
+        twin.storage.rows("action_masks").fill_(True)
         return twin
 
     def to(self, device: torch.device | str) -> "Trajectories":
@@ -447,7 +473,8 @@ class Trajectories:
             told = (steps.observations, steps.actions, steps.rewards)
             observations, actions, paid = (values.to(self.device) for values in told)
             foregone = None if steps.foregone is None else steps.foregone.to(self.device)
-            rows |= self.annotation.annotate(observations, actions, paid, steps.lengths, foregone)
+            allowed = None if steps.action_masks is None else steps.action_masks.to(self.device)
+            rows |= self.annotation.annotate(observations, actions, paid, steps.lengths, foregone, allowed)
         before = self._evicted + self.storage.count
         self.storage.extend(rows, len(steps))
         self._enter(steps, before)

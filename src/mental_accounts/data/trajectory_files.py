@@ -60,6 +60,7 @@ def read_trajectories(path: Path) -> Stored:
         where=str(path),
         action_spec=action_spec,
         foregone=columns.get("foregone"),
+        action_masks=columns.get("action_masks"),
     )
     storage = StepStorage.holding(padded) if padded and _is_whole(padded, steps, gamma) else None
     return Stored(steps, gamma, action_spec, facts.get("info"), storage)

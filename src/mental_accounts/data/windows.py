@@ -149,6 +149,7 @@ class WindowSampler:
         if self.previous_rewards or self.previous_actions:
             before = torch.where(timesteps.flatten() > 0, row - 1, self.store.storage.blank)
         codes = attractions = weights = balances = None
+        allowed = read("action_masks") if "action_masks" in columns else None
         annotation = self.store.annotation
         if annotation is not None:
             codes = read("codes").long()
@@ -157,7 +158,7 @@ class WindowSampler:
                 attractions = read("attractions")
             else:
                 books = annotation.books
-                foregone = books.foregone_payoffs(read("foregone")) if books.foregone else None
+                foregone = books.foregone_payoffs(read("foregone"), allowed) if books.foregone else None
                 attractions = books.trace(Entry(codes, weights), read("payoffs"), mask, foregone)
             if annotation.keeps_balances:
                 balances = self._balances(annotation, first, length, offset, mask)
@@ -174,6 +175,7 @@ class WindowSampler:
             balances=balances,
             previous_rewards=read("rewards", before) if self.previous_rewards else None,
             previous_actions=read("actions", before) if self.previous_actions else None,
+            action_masks=allowed,
         )
 
     def _balances(self, annotation: Annotation, first: Tensor, length: Tensor, offset: Tensor, mask: Tensor) -> Tensor:
@@ -202,7 +204,8 @@ class WindowSampler:
         entry, share = self._arrivals(books, rows, there)
         asked = (since.unsqueeze(-1) + offset).clamp(min=0)  # (B, K)
         before = asked if self.account_scope == "window" else (began.unsqueeze(-1) + offset).clamp(min=0)
-        foregone = books.foregone_payoffs(columns["foregone"][rows]) if books.foregone else None
+        allowed = columns["action_masks"][rows] if "action_masks" in columns else None
+        foregone = books.foregone_payoffs(columns["foregone"][rows], allowed) if books.foregone else None
         told = books.told_before(start, entry, columns["payoffs"][rows], share, asked, before, foregone)
         return told.masked_fill(~mask.unsqueeze(-1), 0.0)
 

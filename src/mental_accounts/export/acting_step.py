@@ -2,7 +2,8 @@
 
     action, *new_state = step(observation, reward, ended, target_return, *state)
 
-Where a policy enters foregone payoffs, `foregone`, the rewards of all actions, comes after `target_return`.
+After `target_return` comes `action_mask`, the actions allowed now, if the environment gives masks; then `foregone`, the
+rewards of all actions at the previous step, if the policy enters foregone payoffs.
 `reward` and `ended` are the result of the previous action. At the first step of an episode `ended` is True: accounts,
 window and return-to-go are then reset, whatever the state holds. So the first state may be all zeros.
 """
@@ -35,6 +36,7 @@ class ActingStep(nn.Module):
             names = ["actions", *(["return_now"] if config.reads_returns else []), "timestep_now", "memory"]
         elif config.reads_rewards:
             names += ["previous_rewards", "reward_now"]
+        names += ["action_masks"] if config.action_masks and config.enters_foregone else []
         of_windows = accounts.account_scope == "window"
         if config.has_accounts:
             names += ["payoffs", "codes", "account_mask"] if of_windows else ["attractions"] if config.has_bias else []
@@ -55,6 +57,8 @@ class ActingStep(nn.Module):
         n, config = self._template.num_envs, self.policy.config
         found = {"observation": torch.zeros(n, config.state_dim), "reward": torch.zeros(n)}
         found |= {"ended": torch.ones(n, dtype=torch.bool), "target_return": torch.zeros(n)}
+        if config.action_masks:
+            found["action_mask"] = torch.ones(n, sum(config.action.choices), dtype=torch.bool)
         return found | ({"foregone": torch.zeros(n, config.action.size)} if config.enters_foregone else {})
 
     def forward(
@@ -62,12 +66,14 @@ class ActingStep(nn.Module):
     ) -> tuple[Tensor, ...]:
         """(n, state_dim), (n,), (n,) bool, (n,) and the state -> actions (n, dim) or (n,), and the new state.
 
-        Foregone rewards (n, actions) come before the state, where the policy enters them.
+        Masks (n, values) bool and foregone rewards (n, actions) come before the state, where the policy needs them.
         """
-        foregone, state = (rest[0], rest[1:]) if self.policy.config.enters_foregone else (None, rest)
-        context = self._context(target_return, dict(zip(self.state_names, state, strict=True)))
+        values = list(rest)
+        masks = values.pop(0) if self.policy.config.action_masks else None
+        foregone = values.pop(0) if self.policy.config.enters_foregone else None
+        context = self._context(target_return, dict(zip(self.state_names, values, strict=True)))
         context.record(reward, ended, foregone=foregone)
-        action = self.policy.choose(observation, context)
+        action = self.policy.choose(observation, context, action_masks=masks)
         return (action, *(self._part(context, name) for name in self.state_names))
 
     def _context(self, target_return: Tensor, state: dict[str, Tensor]) -> Context:

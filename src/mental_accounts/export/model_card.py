@@ -129,10 +129,11 @@ def _from_hub(repo_id: str) -> str:
 
 def _use(config: PolicyConfig, target: float | None, loading: str) -> str:
     asked = "..." if target is None else f"{float(target):g}"
+    masks = ', action_masks=info["action_mask"][None]' if config.action_masks else ""
     return (
         f"```python\n{loading}\n"
         f"context = policy.context(num_envs=1, target_return={asked})\n"
-        f"action = policy.act(observation, context)  # observation (1, {config.state_dim})\n"
+        f"action = policy.act(observation, context{masks})  # observation (1, {config.state_dim})\n"
         "context.record(reward, ended)  # what the environment answered: posts the reward\n"
         "```\n"
     )

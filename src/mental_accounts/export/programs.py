@@ -9,7 +9,8 @@ import copy
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args
 
@@ -37,10 +38,10 @@ import json, numpy as np, onnxruntime
 about = json.load(open("policy.onnx.json"))
 session = onnxruntime.InferenceSession(about["file"])
 state = {s["name"]: np.full(s["shape"], s["first"], s["dtype"]) for s in about["state"]}
-answer = {"reward": np.zeros(about["num_envs"], "float32"), "ended": np.ones(about["num_envs"], "bool")}
+answer = {i["name"]: np.full(i["shape"], i["dtype"] == "bool", i["dtype"]) for i in about["inputs"][1:]}
 def act(observation, target_return):  # then put what the environment answers into `answer`
-    target = np.full(about["num_envs"], target_return, "float32")
-    action, *new = session.run(None, {"observation": observation, "target_return": target, **answer, **state})
+    answer["target_return"] = np.full(about["num_envs"], target_return, "float32")
+    action, *new = session.run(None, {"observation": observation, **answer, **state})
     state.update(zip(state, new))
     return action
 """
@@ -99,12 +100,14 @@ def largest_difference(policy: DecisionTransformer, num_envs: int, program: Prog
     context = policy.context(num_envs, target)
     reward, ended = np.zeros(num_envs, np.float32), np.ones(num_envs, bool)
     foregone = [value.numpy() for name, value in step.inputs.items() if name == "foregone"]
+    choices = policy.config.action.choices if policy.config.action_masks else ()
     spec, worst = policy.config.action, 0.0
     unit = 1.0 if spec.is_discrete else np.maximum((np.array(spec.high) - np.array(spec.low)) / 2, 1.0)
     for _ in range(CHECKED_STEPS):
         observation = (mean + std * rng.standard_normal((num_envs, len(mean)))).astype(np.float32)
-        expected = policy.act(observation, context)
-        action, *state = program([observation, reward, ended, target, *foregone, *state])
+        masks = [_random_masks(rng, num_envs, choices)] if choices else []
+        expected = policy.act(observation, context, action_masks=masks[0] if masks else None)
+        action, *state = program([observation, reward, ended, target, *masks, *foregone, *state])
         difference = float((np.abs(action.astype(np.float64) - expected.astype(np.float64)) / unit).max())
         worst = difference if np.isnan(difference) else max(worst, difference)
         reward = rng.standard_normal(num_envs).astype(np.float32)
@@ -112,6 +115,12 @@ def largest_difference(policy: DecisionTransformer, num_envs: int, program: Prog
         foregone = [rng.standard_normal(value.shape).astype(np.float32) for value in foregone]
         context.record(reward, ended, foregone=foregone[0] if foregone else None)
     return worst
+
+
+def _random_masks(rng: np.random.Generator, n: int, choices: Sequence[int]) -> np.ndarray:
+    """Masks that allow about half of the values, (n, sum(choices)) bool, and at least one of each number."""
+    parts = [rng.random((n, values)) for values in choices]
+    return np.concatenate([(part < 0.5) | (part == part.min(axis=1, keepdims=True)) for part in parts], axis=1)
 
 
 def _write(step: ActingStep, path: Path, format: ExportFormat) -> None:
@@ -168,6 +177,7 @@ def _describe(step: ActingStep, format: ExportFormat, file: str, num_envs: int) 
         "program": format,
         "file": file,
         "num_envs": num_envs,
+        "observation": [asdict(part) for part in config.observation],
         "inputs": [
             {"name": name, "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
             for name, value in step.inputs.items()
@@ -177,7 +187,7 @@ def _describe(step: ActingStep, format: ExportFormat, file: str, num_envs: int) 
                 "name": name,
                 "dtype": str(value.dtype).removeprefix("torch."),
                 "shape": list(value.shape),
-                "first": value.flatten()[0].item(),
+                "first": _first(value),
                 "output": f"next_{name}",
             }
             for name, value in state.items()
@@ -192,9 +202,15 @@ def _describe(step: ActingStep, format: ExportFormat, file: str, num_envs: int) 
         },
         "use": f"action, *state = program({', '.join(step.inputs)}, *state). reward and ended are "
         "the result of the previous action; ended is true at the first step of every episode. The outputs are in the "
-        "order of the state.",
+        "order of the state." + (" action_mask says which actions are allowed now." if config.action_masks else ""),
         "how_to_run_onnx": HOW_TO_RUN.splitlines(),
     }
+
+
+def _first(value: Tensor) -> float | list[float]:
+    """What a tensor is filled with: a number, or one for each place of its last dimension."""
+    row = value.flatten(0, -2)[0] if value.ndim > 1 else value
+    return row[0].item() if bool((row == row[0]).all()) else row.tolist()
 
 
 def _cummax(x: Tensor, dim: int) -> tuple[Tensor, Tensor]:

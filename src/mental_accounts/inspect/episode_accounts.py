@@ -85,7 +85,11 @@ def accounts_of(policy: DecisionTransformer, books: Books, episode: Episode, bal
 def _centers(book: Codebook, scale: ActionScale, numbers: Array) -> Array:
     """The actions that codes stand for, in the environment's units, (C, dim), or (C, 1) if actions are discrete."""
     if scale.spec.is_discrete:
-        return np.asarray(numbers[:, None] + scale.spec.start, dtype=np.float64)
+        offsets, first = scale.offsets.cpu().numpy(), scale.first.reshape(-1).cpu().numpy()
+        which = np.searchsorted(offsets, numbers, side="right") - 1  # the number of the action that has this value
+        found = np.full((len(numbers), len(offsets)), np.nan)
+        found[np.arange(len(numbers)), which] = numbers - offsets[which] + first[which]
+        return found
     codes = torch.from_numpy(numbers).to(scale.low.device)
     centers: Array = scale.from_unit(book.center_of(codes)).double().cpu().numpy()
     return np.where(book.determines(codes).cpu().numpy(), centers, np.nan)

@@ -89,7 +89,7 @@ def _texts(recording: Recording) -> dict[str, str]:
         if codes is not None and codes.centers.shape[1] > CUBE_DIMENSIONS
         else "",
         "error_caption": "Discrete actions are their own codes, so the error is zero."
-        if codes is not None and codes.kind == "discrete"
+        if codes is not None and codes.kind in ("discrete", "values")
         else "",
     }
     axes = [f"a[{d}]" for d in (codes.cube_dimensions if codes else ())] or [""] * 3

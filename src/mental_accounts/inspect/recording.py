@@ -221,7 +221,8 @@ def acting_windows(
     actions = np.asarray(episode.actions)
     kept = None if numbers is None else torch.from_numpy(numbers).to(policy.device)
     for t in range(len(episode)):
-        context.observe(episode.observations[t : t + 1])
+        masks = None if episode.action_masks is None else episode.action_masks[t : t + 1]
+        context.observe(episode.observations[t : t + 1], masks)
         if kept is not None and t:
             balances.append(context.balances_now()[:, kept].clone())
         shown = context.window().tensors()
@@ -241,7 +242,7 @@ def _checked(subject: Subject, recorded: Trajectories | Sequence[Episode]) -> li
     if not episodes:
         raise UsageError("there is no recorded episode to inspect")
     config = subject.policy.config
-    wanted = (config.state_dim,), () if config.action.is_discrete else (config.action.size,)
+    wanted = (config.state_dim,), config.action.shape
     given = episodes[0].observations.shape[1:], episodes[0].actions.shape[1:]
     if given != wanted:
         raise UsageError(

@@ -202,7 +202,7 @@ def codes_of(codebook: object) -> NumpyCodebook:
             return GridCodes(codebook.dim, codebook.bins)
         return TableCodes(codebook.dim, codebook.bins, _table(codebook), codebook.num_codes)
     if isinstance(codebook, Codebook):
-        if codebook.kind in ("product", "hierarchical", "kmeans", "discrete"):
+        if codebook.kind in ("product", "hierarchical", "kmeans", "discrete", "values"):
             return codes_from_spec(codebook.spec())
         return CheckedCodes(TorchCodes(codebook))
     if isinstance(codebook, NumpyCodebook):

@@ -1,6 +1,7 @@
 """Two critics: what an action is worth in a state, by two networks that are learned side by side.
 
-For discrete actions a critic gives the value of every action; for box actions, of one. With a ledger, it also reads
+For discrete actions a critic gives the value of every action; for actions of several numbers, of every value of each,
+and Q(x, a) = Σ_d Q_d(x, a_d). For box actions it gives that of one. With a ledger, it also reads
 what the ledger tells of that action's surroundings.
 """
 
@@ -63,11 +64,12 @@ def critics_of(policy: DecisionTransformer, hidden: int, *, layer_norm: bool = F
 
 
 def action_values(policy: DecisionTransformer, critics: Critics, features: Tensor, actions: Tensor) -> Tensor:
-    """Q₁ and Q₂ of actions in the policy's units: (..., features), (..., dim) or (...) int64 -> (2, ...)."""
+    """Q₁ and Q₂ of actions in the policy's units: (..., features), (..., *action.shape) -> (2, ...)."""
     if policy.config.action.is_discrete:
-        found: Tensor = critics(features).gather(-1, actions.expand(CRITICS, *actions.shape).unsqueeze(-1))
-    else:
-        found = critics(inputs_of(policy, features, actions))
+        places = policy.action_scale.places(actions)  # (..., numbers)
+        found: Tensor = critics(features).gather(-1, places.expand(CRITICS, *places.shape))
+        return found.sum(dim=-1)
+    found = critics(inputs_of(policy, features, actions))
     return found.squeeze(-1)
 
 
@@ -75,7 +77,7 @@ def inputs_of(policy: DecisionTransformer, features: Tensor, actions: Tensor) ->
     """What critics read of box actions, (..., dim): with a ledger, also what it tells of their surroundings."""
     found, books = [features, actions], books_near(policy)
     if books is not None:
-        begin = policy.config.state_dim  # where `step_features` has what the ledger tells
+        begin = policy.config.state_features  # where `step_features` has what the ledger tells
         found.append(told_near(books, features[..., begin : begin + books.ledger_size], actions))
     return torch.cat(found, dim=-1)
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data.trajectories import Trajectories
 
 Array = NDArray[Any]
@@ -21,6 +22,7 @@ class Episode:
     terminated: bool
     truncated: bool
     foregone: Array | None = None  # (T, actions): the rewards of all discrete actions, where they are known
+    action_masks: Array | None = None  # (T, values) bool: the actions that were allowed, where the environment says
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -31,9 +33,10 @@ class Episode:
         return float(self.rewards.sum(dtype=np.float64))
 
 
-def as_trajectories(episodes: list[Episode], gamma: float = 1.0) -> Trajectories:
+def as_trajectories(episodes: list[Episode], gamma: float = 1.0, action_spec: ActionSpec | None = None) -> Trajectories:
     """Episodes as a store."""
     foregone = [episode.foregone for episode in episodes if episode.foregone is not None]
+    masks = [episode.action_masks for episode in episodes if episode.action_masks is not None]
     return Trajectories.from_steps(
         np.concatenate([episode.observations for episode in episodes]),
         np.concatenate([episode.actions for episode in episodes]),
@@ -42,7 +45,9 @@ def as_trajectories(episodes: list[Episode], gamma: float = 1.0) -> Trajectories
         terminated=[episode.terminated for episode in episodes],
         truncated=[episode.truncated for episode in episodes],
         gamma=gamma,
+        action_spec=action_spec,
         foregone=np.concatenate(foregone) if foregone else None,
+        action_masks=np.concatenate(masks) if masks else None,
         where="episodes",
     )
 
@@ -57,6 +62,7 @@ def as_episodes(store: Trajectories) -> list[Episode]:
             trajectory.terminated,
             trajectory.truncated,
             None if trajectory.foregone is None else trajectory.foregone.cpu().numpy(),
+            None if trajectory.action_masks is None else trajectory.action_masks.cpu().numpy(),
         )
         for trajectory in store
     ]

@@ -12,6 +12,7 @@ import numpy as np
 
 from mental_accounts.data.tasks import score_between
 from mental_accounts.errors import UsageError
+from mental_accounts.learning.env_spaces import spaces_of
 from mental_accounts.learning.episodes import Episode
 from mental_accounts.learning.events import Message, StageBegan, StepDone
 from mental_accounts.learning.make_env import EnvironmentSource, longest_episode
@@ -23,8 +24,8 @@ from mental_accounts.learning.seeds import derive
 from mental_accounts.learning.stepping import Environment
 from mental_accounts.machine import choose_device
 from mental_accounts.policy import Actor, DecisionTransformer
+from mental_accounts.policy.policy_files import read_policy_config
 from mental_accounts.policy.run_policy import policy_folder
-from mental_accounts.spaces import action_spec_of, state_dim_of
 from mental_accounts.zoo import folder_of
 
 FRAMES_PER_SECOND = 30
@@ -72,8 +73,11 @@ def read_subject(
         raise UsageError(
             f"{path} does not say which return to target; give --target-return (in Python: target_return=)"
         )
+    source = env or EnvironmentSource(str(env_id))
+    if read_policy_config(saved).encoder is not None:
+        source().close()  # its module may register the encoder
     policy = DecisionTransformer.load(saved, choose_device(device))
-    return subject_of(policy, env or EnvironmentSource(str(env_id)), target_return, scale)
+    return subject_of(policy, source, target_return, scale)
 
 
 def subject_of(
@@ -84,13 +88,12 @@ def subject_of(
 ) -> Subject:
     """A policy with its environment; refused if they do not fit."""
     example = env()
-    state_dim, action = state_dim_of(example.observation_space), action_spec_of(example.action_space)
+    spaces, known = spaces_of(example), policy.config
     example.close()
-    known = policy.config
-    if (known.state_dim, known.action) != (state_dim, action):
+    if (known.state_dim, known.action) != (spaces.state_dim, spaces.action):
         raise UsageError(
             f"the policy does not fit {env.name}: it has observations of size {known.state_dim} and {known.action}, "
-            f"the environment has {state_dim} and {action}"
+            f"the environment has {spaces.state_dim} and {spaces.action}"
         )
     return Subject(policy, env.name, target_return, scale, env)
 
@@ -107,8 +110,8 @@ def play_subject(
         def warn(text: str) -> None:
             shown(Message("warning", text))
 
-        foregone = subject.policy.config.enters_foregone
-        with closing(Environments(subject.make_env, episodes, None, warn, pace, foregone=foregone)) as environments:
+        told = {"foregone": subject.policy.config.enters_foregone, "masks": subject.policy.config.action_masks}
+        with closing(Environments(subject.make_env, episodes, None, warn, pace, **told)) as environments:
             actor = Actor(subject.policy, episodes, sample=sample, say=warn)
             shown(StageBegan("playing", longest_episode(next(iter(environments.envs.values())))))
             return play(

@@ -3,6 +3,7 @@
 The estimates are low ones, so that nothing is refused that would fit. They are for numbers that cannot be meant.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -136,7 +137,7 @@ def _layers(policy: PolicyConfig) -> int:
 
 
 def _action_width(policy: PolicyConfig) -> int:
-    return 1 if policy.action.is_discrete else policy.action.size
+    return math.prod(policy.action.shape)
 
 
 def _what_to_lower(config: TrainConfig, policy: PolicyConfig, device: torch.device, flag: Callable[[str], str]) -> str:

@@ -1,4 +1,4 @@
-"""Making Gymnasium environments, with errors that say what to do, and always with a time limit.
+"""Making Gymnasium environments: errors say what to do, observations are flat, and there is always a time limit.
 
 A run folder records an environment by name: Gymnasium's id (those of our own tasks may carry settings), or
 `module:Class` for a user's own class that another process can import. Functions, classes in a script or a notebook and
@@ -19,6 +19,8 @@ from gymnasium.envs.registration import EnvSpec
 from mental_accounts.data.own_data import UNNAMED
 from mental_accounts.environments.variants import variant_spec
 from mental_accounts.errors import UsageError
+from mental_accounts.flattening import observation_spec_of
+from mental_accounts.learning.flat_env import FlatObservation
 from mental_accounts.learning.stepping import RAISED, Environment
 
 DEFAULT_LONGEST = 1_000
@@ -58,7 +60,7 @@ def declared_limit(env: Environment) -> int | None:
 
 
 def make_environment(env: str | EnvSpec, *, name: str | None = None, **kwargs: Any) -> Environment:
-    """gymnasium.make with errors that say what to do, and a time limit if the environment has none.
+    """gymnasium.make with errors that say what to do, flat observations, and a time limit if there is none.
 
     `name` is used in errors, if the environment's own id is not informative.
     """
@@ -74,6 +76,8 @@ def make_environment(env: str | EnvSpec, *, name: str | None = None, **kwargs: A
         raise
     except RAISED as error:
         raise UsageError(f"{name} cannot be made, its constructor raised {error!r}") from error
+    if observation_spec_of(made.observation_space):
+        made = FlatObservation(made)
     if made.spec is None or made.spec.max_episode_steps is None:
         return DefaultLimit(made, DEFAULT_LONGEST)
     return made

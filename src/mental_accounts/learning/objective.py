@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from mental_accounts.config import PolicyConfig
 from mental_accounts.policy import ActionDistribution, Categorical, ClippedGaussian, Deterministic, SquashedGaussian
 
+ENTROPY_SHARE = 0.2
+"""The target entropy of discrete actions, as a share of the largest one."""
+
 
 @dataclass(frozen=True)
 class Losses:
@@ -26,6 +29,8 @@ class Losses:
     """Mean entropy of the predicted actions; 0 for deterministic ones."""
     constraint: Tensor | None = None
     """The part of the loss that is there for the entropy, - λ · entropy; None if there is none, or nobody reads it."""
+    target_entropy: Tensor | None = None
+    """The lower bound on the entropy that follows from the actions allowed; None: that of the objective."""
 
 
 class Objective(nn.Module):
@@ -33,18 +38,20 @@ class Objective(nn.Module):
 
     L(θ, λ) = J(θ) + λ (target - H(θ)) with λ >= 0 (held as its logarithm): the policy takes a step in θ, then
     `lambda_loss` one in λ. The target entropy defaults to minus the number of action dimensions, or a fifth of log n
-    for n discrete actions.
+    for n discrete actions (of their sum over the numbers of an action); with action masks, n is the number of those
+    allowed, and the target the mean over steps.
     """
 
     def __init__(self, config: PolicyConfig, initial_lambda: float = 0.1, target_entropy: float | None = None) -> None:
         super().__init__()
         if not initial_lambda > 0 or not math.isfinite(initial_lambda):
             raise ValueError(f"initial_lambda must be positive, got {initial_lambda}")
-        self.constrained = config.is_constrained
+        self.constrained, self.follows_masks = config.is_constrained, False
         self.log_lambda = nn.Parameter(torch.tensor(math.log(initial_lambda)), requires_grad=self.constrained)
         if target_entropy is None:
-            size = config.action.size
-            target_entropy = 0.2 * math.log(size) if config.action.is_discrete else -float(size)
+            largest = sum(math.log(count) for count in config.action.choices)
+            target_entropy = ENTROPY_SHARE * largest if config.action.is_discrete else -float(config.action.size)
+            self.follows_masks = config.action_masks
         self.target_entropy = target_entropy
 
     @property
@@ -75,8 +82,10 @@ class Objective(nn.Module):
         entropy = mean_over(predicted.entropy(generator), mask)
         if not self.constrained:
             return Losses(nll, nll, entropy)
-        held = self.multiplier.detach() * entropy
-        return Losses(nll - held, nll, entropy, -held)
+        held, target = self.multiplier.detach() * entropy, None
+        if self.follows_masks and isinstance(predicted, Categorical):
+            target = ENTROPY_SHARE * mean_over(predicted.largest_entropy(), mask)
+        return Losses(nll - held, nll, entropy, -held, target)
 
     def _weighted(self, predicted: ClippedGaussian, actions: Tensor, mask: Tensor | None) -> Losses:
         """Σ_d σ_d² (nll_d - λ entropy_d), with σ² as a constant weight: the β-NLL of Seitzer et al. (2022), β = 1.
@@ -94,9 +103,9 @@ class Objective(nn.Module):
         )
         return Losses(loss, nll, entropy, constraint)
 
-    def lambda_loss(self, entropy: Tensor) -> Tensor:
+    def lambda_loss(self, entropy: Tensor, target: Tensor | None = None) -> Tensor:
         """λ · (H - target): minimising it raises λ while the entropy is below its target."""
-        return self.multiplier * (entropy.detach() - self.target_entropy)
+        return self.multiplier * (entropy.detach() - (self.target_entropy if target is None else target))
 
 
 def mean_over(values: Tensor, mask: Tensor | None) -> Tensor:

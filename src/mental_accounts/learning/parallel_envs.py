@@ -64,7 +64,7 @@ class Environments:
     Each of `workers` processes takes an even share, and this one the rest; None: as many as save time, according to
     `useful_workers` and the `pace` of the policy's device. The episodes do not depend on it. If an environment cannot
     be made in another process, `say` is called and it is made here. With `foregone`, they report the rewards of all
-    actions.
+    actions; with `masks`, which actions are allowed.
     """
 
     def __init__(
@@ -76,6 +76,7 @@ class Environments:
         pace: Pace = PACES["cpu"],
         *,
         foregone: bool = False,
+        masks: bool = False,
     ) -> None:
         self._make, self._n, self._say, self._pace = make, n, say, pace
         if workers is None:
@@ -84,7 +85,7 @@ class Environments:
         shares = [list(map(int, share)) for share in np.array_split(np.arange(n), min(workers, n - 1) + 1)]
         self.envs = {i: make() for i in shares.pop()}
         self.workers: list[Worker] = []
-        layout = layout_of(n, next(iter(self.envs.values())), foregone=foregone)
+        layout = layout_of(n, next(iter(self.envs.values())), foregone=foregone, masks=masks)
         self.board = Board(layout, self._start(shares, layout) if shares else None)
         self._begun = self._closed = False
 

@@ -9,12 +9,13 @@ import torch
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.config import WITH_ACCOUNTS, ModelConfig, PolicyConfig, TrainConfig
 from mental_accounts.data.asked import describe_range, is_far_outside, return_range, return_scale
-from mental_accounts.data.data_checks import check_actions
+from mental_accounts.data.data_checks import check_actions, check_masks
 from mental_accounts.data.own_data import UNNAMED, load_own
 from mental_accounts.data.tasks import Task, load_task
 from mental_accounts.data.tensor_files import checksum
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import UsageError
+from mental_accounts.learning.env_spaces import EnvSpaces, spaces_of
 from mental_accounts.learning.episodes import as_trajectories
 from mental_accounts.learning.events import Message
 from mental_accounts.learning.footprint import check_data_steps, check_run
@@ -25,7 +26,6 @@ from mental_accounts.learning.rollout import play_randomly
 from mental_accounts.learning.seeds import derive
 from mental_accounts.learning.values import reward_size
 from mental_accounts.machine import choose_device
-from mental_accounts.spaces import action_spec_of, state_dim_of
 from mental_accounts.value_options import ValueConfig
 
 SMALLEST_REWARDS, LARGEST_REWARDS = 1e-2, 1e2
@@ -94,6 +94,8 @@ class Preparation:
                 "--model.accounts.ledger-input none changes nothing: ledger-odt always reads its ledger; --method "
                 "ewa-vq-odt has the paper's bias instead, and --method odt no accounts"
             )
+        if self.policy.encoder is not None and not self.policy.has_images:
+            lines.append("--model.encoder changes nothing: there are no images in the environment's observations")
         lines += self._doubts_about_critics(config)
         if config.improve == "none" and config.values != ValueConfig():
             lines.append("--values.… changes nothing without critics: give --improve td3")
@@ -164,7 +166,7 @@ def prepare(
             task, data = load_own(config.task, offline, config.data_steps, config.data_seed)
         else:
             task, data = load_task(config.task, config.data_steps, config.data_seed)
-        data = _discounted(data, config.model.gamma)
+        data = data if data.gamma == config.model.gamma else _remade(data, config.model.gamma)
         if task.return_scale is None and data.gamma < 1:  # its targets are undiscounted returns of the data
             task = replace(task, target_return=None, exploration_return=None)
     env_id = config.env_id or (None if task is None else task.env_id)
@@ -177,50 +179,63 @@ def prepare(
             f"the data of {config.task} do not say which environment they belong to; give --env-id (in Python: env=)"
         )
     example = source()
-    state_dim, action = state_dim_of(example.observation_space), action_spec_of(example.action_space)
+    spaces = spaces_of(example)
     longest, declared = longest_episode(example), declared_limit(example)
     example.close()
-    check_run(config, _policy_config(config, config.model, state_dim, action), choose_device(config.device))
+    check_run(config, _policy_config(config, config.model, spaces), choose_device(config.device))
     if data is None:
-        data = _random_data(config, source, start)
-    data.action_spec = action
-    _check_fit(data, state_dim, action, config.task, source.name)
+        data = _random_data(config, source, spaces, start)
+    _check_fit(data, spaces, config.task, source.name)
+    if spaces.action.kind == "multi-discrete" and data.actions.is_floating_point():
+        data = _remade(data, data.gamma, spaces.action)
+    data.action_spec = spaces.action
     if not bool(torch.isfinite(data.returns_to_go).all()):
         raise UsageError(
             f"the data of {config.task or source.name} have returns that are too large for float32 (rewards up to "
             f"{float(data.rewards.abs().max()):g}); scale their rewards down"
         )
-    check_actions(data.actions, action, f"the data of {config.task or source.name}")
+    check_actions(data.actions, spaces.action, f"the data of {config.task or source.name}")
+    data = _masked_as_needed(data, spaces, f"the data of {config.task or source.name}")
     if config.improve != "none":
         _check_transitions(data, config.task or source.name)
-    policy = _policy_config(config, resolve_model(config.model, task, data, declared), state_dim, action)
+    policy = _policy_config(config, resolve_model(config.model, task, data, declared), spaces)
     if not policy.enters_foregone:
-        data = data.without_foregone()
+        data = data.without("foregone")
     learned, held_out = split(data, config)
     return Preparation(source, policy, learned, task, longest, held_out)
+
+
+def _masked_as_needed(data: Trajectories, spaces: EnvSpaces, where: str) -> Trajectories:
+    """Data with action masks if the environment gives them, and only then; data that have none allow every action."""
+    if not spaces.action_masks:
+        return data.without("action_masks")
+    if data.action_masks is not None:
+        check_masks(data.action_masks, data.actions, spaces.action, where)
+    return data.allowing_all(sum(spaces.action.choices))
 
 
 def check_settings(config: TrainConfig, flag: Callable[[str], str]) -> None:
     """Refuse numbers that no environment makes possible here, however small it is: before anything is started."""
     action = ActionSpec("discrete", 1) if config.model.accounts.foregone else ActionSpec("box", 1, (-1.0,), (1.0,))
-    smallest = _policy_config(config, config.model, 1, action)
+    smallest = _policy_config(config, config.model, EnvSpaces(1, action))
     check_run(config, smallest, choose_device(config.device), flag)
     check_data_steps(config.data_steps, flag("data_steps"))
 
 
-def _policy_config(config: TrainConfig, model: ModelConfig, state_dim: int, action: ActionSpec) -> PolicyConfig:
+def _policy_config(config: TrainConfig, model: ModelConfig, spaces: EnvSpaces) -> PolicyConfig:
     """The network for these spaces; fields that still follow the task are left at their defaults."""
     shared = {name: getattr(model, name) for name in model.__dataclass_fields__}
     known = {name: value for name, value in shared.items() if value is not None}
-    return PolicyConfig(**known, state_dim=state_dim, action=action, method=config.method)
+    return PolicyConfig(**known, **spaces.fields(), method=config.method)
 
 
-def _check_fit(data: Trajectories, state_dim: int, action: ActionSpec, task: str | None, env_id: str) -> None:
+def _check_fit(data: Trajectories, spaces: EnvSpaces, task: str | None, env_id: str) -> None:
     """Refuse data of another environment."""
+    state_dim, action = spaces.state_dim, spaces.action
     size = data.actions.shape[1] if data.actions.ndim == 2 else None
-    if data.observations.shape[1] != state_dim or size != (None if action.is_discrete else action.size):
+    if data.observations.shape[1] != state_dim or tuple(data.actions.shape[1:]) != action.shape:
         acted = "discrete actions" if size is None else f"actions of size {size}"
-        wanted = f"{action.size} discrete ones" if action.is_discrete else f"{action.size} (box)"
+        wanted = f"{action.size} discrete ones" if not action.shape else f"{action.shape[0]} ({action.kind})"
         raise UsageError(
             f"the data of {task} do not fit {env_id}: observations of size {data.observations.shape[1]} where "
             f"the environment has {state_dim}, {acted} where it has {wanted}; "
@@ -237,12 +252,13 @@ def _check_transitions(data: Trajectories, name: str) -> None:
         )
 
 
-def _random_data(config: TrainConfig, env: EnvironmentSource, start: Path | None) -> Trajectories:
+def _random_data(config: TrainConfig, env: EnvironmentSource, spaces: EnvSpaces, start: Path | None) -> Trajectories:
     if start is not None and start.exists():
         return Trajectories.load(start, gamma=config.model.gamma)
     foregone = config.method in WITH_ACCOUNTS and config.model.accounts.foregone
-    envs = Environments(env, config.random_episodes, foregone=foregone)
-    data = as_trajectories(play_randomly(envs, derive(config.seed, "random")), gamma=config.model.gamma)
+    envs = Environments(env, config.random_episodes, foregone=foregone, masks=spaces.action_masks)
+    played = play_randomly(envs, derive(config.seed, "random"))
+    data = as_trajectories(played, config.model.gamma, spaces.action)
     envs.close()
     if start is not None:
         data.save(start)
@@ -271,10 +287,8 @@ def resolve_model(model: ModelConfig, task: Task | None, data: Trajectories, dec
     )
 
 
-def _discounted(data: Trajectories, gamma: float) -> Trajectories:
-    """The same trajectories with returns-to-go discounted by gamma."""
-    if data.gamma == gamma:
-        return data
+def _remade(data: Trajectories, gamma: float, action: ActionSpec | None = None) -> Trajectories:
+    """The same trajectories with returns-to-go discounted by gamma, and actions as those of a space."""
     return Trajectories.from_steps(
         data.observations,
         data.actions,
@@ -283,6 +297,8 @@ def _discounted(data: Trajectories, gamma: float) -> Trajectories:
         terminated=data.terminated,
         truncated=data.truncated,
         gamma=gamma,
+        action_spec=data.action_spec if action is None else action,
         info=data.info,
         foregone=data.foregone,
+        action_masks=data.action_masks,
     )

@@ -34,6 +34,7 @@ class Replay:
                 terminated=episode.terminated,
                 truncated=episode.truncated,
                 foregone=episode.foregone,
+                action_masks=episode.action_masks,
             )
             if len(self.store) > self.size:
                 self.store.evict(len(self.store) - self.size)

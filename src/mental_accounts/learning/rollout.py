@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from mental_accounts.action_masks import random_action
 from mental_accounts.errors import DivergenceError
 from mental_accounts.learning.episodes import Episode
 from mental_accounts.learning.parallel_envs import Environments
@@ -12,6 +13,10 @@ from mental_accounts.learning.seeds import derive
 from mental_accounts.learning.stepping import Board
 from mental_accounts.policy import Actor
 
+TOLD = ("foregone", "action_masks")
+"""What only some environments tell."""
+BEFORE = {"observations", "action_masks"}
+"""What is known before an action."""
 FIRST_ROOM = 1024
 """Initial capacity of a log, in steps."""
 
@@ -34,7 +39,7 @@ def play(
     log = _Log(board)
     while not log.over.all():
         on_step()
-        actions = actor.act(board.observations)
+        actions = actor.act(board.observations, board.action_masks)
         if not np.isfinite(actions).all():
             raise DivergenceError(f"the policy's actions are no longer finite, in step {log.t}: training diverged")
         log.before_step()
@@ -46,15 +51,20 @@ def play(
 
 
 def play_randomly(environments: Environments, seed: int) -> list[Episode]:
-    """One episode of uniformly random actions in every environment. They must all be in this process."""
+    """One episode of uniformly random (allowed) actions in every environment. They must all be in this process."""
     spaces = [environments.envs[i].action_space for i in range(len(environments))]
     for i, space in enumerate(spaces):
         space.seed(derive(seed, "actions", i))
     environments.reset(_seeds(seed, len(environments)))
+    masks = environments.board.action_masks
     log = _Log(environments.board)
     while not log.over.all():
         log.before_step()
-        environments.step(np.stack([space.sample() for space in spaces]), ~log.over, log.t)
+        if masks is None:
+            actions = [space.sample() for space in spaces]
+        else:
+            actions = [random_action(space, mask) for space, mask in zip(spaces, masks, strict=True)]
+        environments.step(np.stack(actions), ~log.over, log.t)
         log.after_step()
     return log.episodes(spaces[0].dtype)
 
@@ -73,8 +83,7 @@ class _Log:
         self._lengths = np.zeros(len(self.over), dtype=np.int64)
         self._terminated, self._truncated = np.zeros_like(self.over), np.zeros_like(self.over)
         told = {"observations": board.observations, "actions": board.actions, "rewards": board.rewards}
-        if board.foregone is not None:
-            told["foregone"] = board.foregone
+        told |= {name: value for name in TOLD if (value := getattr(board, name)) is not None}
         self._columns = {name: np.empty((FIRST_ROOM, *value.shape), value.dtype) for name, value in told.items()}
 
     def before_step(self) -> None:
@@ -82,12 +91,13 @@ class _Log:
             self._columns = {
                 name: np.concatenate([values, np.empty_like(values)]) for name, values in self._columns.items()
             }
-        self._columns["observations"][self.t] = self._board.observations
+        for name in BEFORE & self._columns.keys():
+            self._columns[name][self.t] = getattr(self._board, name)
 
     def after_step(self) -> None:
         board = self._board
         for name, values in self._columns.items():
-            if name != "observations":
+            if name not in BEFORE:
                 values[self.t] = getattr(board, name)
         self.t += 1
         self._lengths += board.active
@@ -104,7 +114,7 @@ class _Log:
                 columns["rewards"][:T, i].copy(),
                 bool(self._terminated[i]),
                 bool(self._truncated[i] and not self._terminated[i]),
-                columns["foregone"][:T, i].copy() if "foregone" in columns else None,
+                **{name: columns[name][:T, i].copy() for name in TOLD if name in columns},
             )
             for i, T in enumerate(self._lengths.tolist())
         ]

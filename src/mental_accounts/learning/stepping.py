@@ -23,6 +23,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from mental_accounts.action_masks import checked_masks, choices_of, mask_of
 from mental_accounts.errors import BrokenEnvironmentError
 
 Array = NDArray[Any]
@@ -42,13 +43,17 @@ def _place(error: BaseException) -> str:
     return f"{frame.filename}, line {frame.lineno}"
 
 
-def layout_of(n: int, env: Environment, *, foregone: bool = False) -> np.dtype[Any]:
+def layout_of(n: int, env: Environment, *, foregone: bool = False, masks: bool = False) -> np.dtype[Any]:
     """The shared memory of n environments like this one, as one record; wide enough to hold any action exactly.
 
-    With `foregone`, it has room for the rewards of all (discrete) actions.
+    With `foregone`, it has room for the rewards of all (discrete) actions; with `masks`, for which of them are allowed.
     """
     action = env.action_space
-    told = [("foregone", np.float32, (n, int(action.n)))] if foregone else []  # type: ignore[attr-defined]
+    told: list[tuple[str, Any, tuple[int, ...]]] = []
+    if foregone:
+        told.append(("foregone", np.float32, (n, int(action.n))))  # type: ignore[attr-defined]
+    if masks:
+        told.append(("action_masks", np.bool_, (n, sum(choices_of(action)))))
     is_box = isinstance(action, gymnasium.spaces.Box)
     return np.dtype(
         [
@@ -82,6 +87,9 @@ class Board:
         self.foregone: Array | None = None  # (n, actions): the rewards of all actions, where they are wanted
         if "foregone" in (layout.names or ()):
             self.foregone = record["foregone"]
+        self.action_masks: Array | None = None  # (n, values): the actions allowed next, where environments tell
+        if "action_masks" in (layout.names or ()):
+            self.action_masks = record["action_masks"]
 
 
 def reset_all(envs: Mapping[int, Environment], board: Board) -> None:
@@ -89,19 +97,21 @@ def reset_all(envs: Mapping[int, Environment], board: Board) -> None:
     for i, env in envs.items():
         seed = int(board.seeds[i])
         try:
-            observation, _ = env.reset(seed=seed)
+            observation, info = env.reset(seed=seed)
         except RAISED as error:
             raise BrokenEnvironmentError(
                 f"environment {i} raised in reset(seed={seed}): {error!r} ({_place(error)})", i
             ) from error
         _write_observation(observation, board, i, f"at reset(seed={seed})")
+        if board.action_masks is not None:
+            _write_mask(env, info, board.action_masks, i, f"at reset(seed={seed})")
 
 
 def step_all(envs: Mapping[int, Environment], board: Board) -> None:
     """One step of each of these environments that is active.
 
     An environment that may replace the agent's action reports the action taken in `info["action_taken"]`; where the
-    rewards of all actions are wanted, it reports them in `info["foregone"]`.
+    rewards of all actions are wanted, it reports them in `info["foregone"]`. Masks are described in action_masks.py.
     """
     for i, env in envs.items():
         if not board.active[i]:
@@ -109,6 +119,8 @@ def step_all(envs: Mapping[int, Environment], board: Board) -> None:
         action, space = board.actions[i], env.action_space
         if isinstance(space, gymnasium.spaces.Box):  # in the environment's own precision, and within its bounds
             action = np.minimum(np.maximum(action.astype(space.dtype), space.low), space.high)
+        elif action.ndim:
+            action = action.astype(space.dtype)
         try:
             observation, reward, terminated, truncated, info = env.step(action)
             value = float(reward)
@@ -129,6 +141,8 @@ def step_all(envs: Mapping[int, Environment], board: Board) -> None:
         _write_observation(observation, board, i, f"in step {board.t[0]}")
         if board.foregone is not None:
             _write_foregone(info.get("foregone"), board.foregone, i, f"in step {board.t[0]}")
+        if board.action_masks is not None and not (terminated or truncated):  # nothing follows the last step
+            _write_mask(env, info, board.action_masks, i, f"in step {board.t[0]}")
         board.rewards[i], board.terminated[i], board.truncated[i] = value, bool(terminated), bool(truncated)
 
 
@@ -158,6 +172,16 @@ def _write_foregone(told: Any, foregone: Array, i: int, when: str) -> None:
             f"since accounts.foregone is set; got {told!r}", i
         )  # fmt: skip
     foregone[i] = values
+
+
+def _write_mask(env: Environment, info: Mapping[str, Any], masks: Array, i: int, when: str) -> None:
+    told = mask_of(env, info)
+    try:
+        if told is None:
+            raise ValueError('there is none, neither in info["action_mask"] nor by action_masks()')
+        masks[i] = checked_masks(told, choices_of(env.action_space))
+    except ValueError as error:
+        raise BrokenEnvironmentError(f"environment {i} {when} must say which actions are allowed: {error}", i) from None
 
 
 def listen(connection: Connection, patience: float) -> bytes:

@@ -216,7 +216,7 @@ class Trainer:
         config = self.config
         made = Environments(
             self.prepared.env, n, config.env_workers, self._warn, PACES[self.device.type],
-            foregone=self.policy.config.enters_foregone,
+            foregone=self.policy.config.enters_foregone, masks=self.policy.config.action_masks,
         )  # fmt: skip
         self._open.enter_context(contextlib.closing(made))
         noise = config.values.exploration_noise if sample and config.improve == "td3" else 0.0
@@ -415,7 +415,8 @@ class Trainer:
         self.updater.check()
         if self._unsaved:
             name = f"{len(self.progress.files):05d}.safetensors"
-            as_trajectories(self._unsaved).save(self.folder.path / "trajectories" / name)
+            collected = as_trajectories(self._unsaved, action_spec=self.policy.config.action)
+            collected.save(self.folder.path / "trajectories" / name)
             self.progress.files.append(name)
             self._unsaved = []
         self.progress.seconds = time.monotonic() - self._begun

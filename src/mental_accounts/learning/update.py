@@ -85,7 +85,7 @@ class Updater:
             pull, value = self.values.policy_loss(predicted, window)
             total = self.values.supervised(losses) + pull
         if self.objective.constrained:
-            total = total + self.objective.lambda_loss(losses.entropy)
+            total = total + self.objective.lambda_loss(losses.entropy, losses.target_entropy)
         return total, Losses(losses.loss.detach(), losses.nll.detach(), losses.entropy.detach()), value
 
     def _in_half(self) -> AbstractContextManager[None]:

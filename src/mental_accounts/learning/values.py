@@ -6,6 +6,8 @@ As TD3 does it (Fujimoto et al., 2018), for a policy over windows as in TD3+ODT 
     L_Q = Σ_i (Q_i(x, a) - y)²,                         over all steps of the windows whose successor is known
     L_π = supervised loss - α Q₁(x, â),                 â a reparameterised action; discrete: Σ_a π(a) Q₁(x, a)
 
+π is over the actions allowed, where there are masks: those forbidden neither count nor are followed.
+
 x is what the policy reads of a step: the state, and its ledger and previous reward where it reads them. With a ledger,
 critics of box actions also read what it tells of the surroundings of the action, so that balances lead to actions. A
 step that was cut off by a time limit is not a terminal one; what followed it is not known, so it is left out.
@@ -127,7 +129,7 @@ class ValueLearner:
         with torch.no_grad():
             features = self.policy.step_features(window)
         if isinstance(predicted, Categorical):
-            values = (predicted.log_probs.exp() * self.critics.first(features).detach()).sum(dim=-1)
+            values = predicted.expected(self.critics.first(features).detach())
         else:
             values = self.critics.first(inputs_of(self.policy, features, predicted.sample())).squeeze(-1)
         mean = mean_over(values, window.counted)
@@ -166,8 +168,7 @@ class ValueLearner:
             following = from_step(transitions.lead, self.average_policy(transitions.following))
         features = self.average_policy.step_features(transitions.following)[:, transitions.lead :]
         if isinstance(following, Categorical):
-            values = self.average_critics(features).amin(dim=0)  # (B, K, n)
-            value = (following.log_probs.exp() * values).sum(dim=-1)
+            value = following.expected(self.average_critics(features).amin(dim=0))  # of (B, K, n)
         else:
             action = self.policy.config.action
             smoothed = disturbed(following.sample(), options.target_noise, action, clip=options.target_noise_clip)

@@ -60,11 +60,11 @@ class Actor:
         self.context.restart(target_return)
         self.generator.manual_seed(seed)
 
-    def act(self, observations: np.ndarray) -> np.ndarray:
-        """(n, state) -> actions in the environment's units, (n, dim) or (n,)."""
+    def act(self, observations: np.ndarray, action_masks: np.ndarray | None = None) -> np.ndarray:
+        """(n, state) -> actions in the environment's units, (n, dim) or (n,); of those that masks (n, values) allow."""
         if self._captured is not None:
-            return self._captured.act(observations)
-        return self.act_eagerly(observations)
+            return self._captured.act(observations, action_masks)
+        return self.act_eagerly(observations, action_masks)
 
     def record(
         self,
@@ -89,11 +89,16 @@ class Actor:
         with held, autocast(self.policy.device, self.precision):
             yield
 
-    def act_eagerly(self, observations: Tensor | np.ndarray) -> np.ndarray:
+    def act_eagerly(self, observations: Tensor | np.ndarray, action_masks: np.ndarray | None = None) -> np.ndarray:
         """As `act`, kernel by kernel."""
         with self.in_precision():
             return self.policy.act(
-                observations, self.context, sample=self.sample, noise=self.noise, generator=self.generator
+                observations,
+                self.context,
+                action_masks=action_masks,
+                sample=self.sample,
+                noise=self.noise,
+                generator=self.generator,
             )
 
 
@@ -109,6 +114,9 @@ class _CapturedStep:
         books, self.foregone = actor.context.books, None
         if books is not None and books.foregone:
             self.foregone = torch.zeros(n, books.num_codes, pin_memory=True)
+        held, self.action_masks = actor.context.allowed_now, None
+        if held is not None:
+            self.action_masks = torch.ones(held.shape, dtype=torch.bool, pin_memory=True)
         self.device = device
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
@@ -124,8 +132,12 @@ class _CapturedStep:
         with torch.cuda.graph(self.record_graph):
             self._record(actor)
 
-    def act(self, observations: np.ndarray) -> np.ndarray:
+    def act(self, observations: np.ndarray, action_masks: np.ndarray | None) -> np.ndarray:
         self.observations.copy_(torch.from_numpy(observations))
+        if self.action_masks is not None:
+            if action_masks is None:
+                raise ValueError("action_masks must say which actions are allowed: the environment gives them")
+            self.action_masks.copy_(torch.from_numpy(action_masks))
         self.act_graph.replay()
         torch.cuda.current_stream(self.device).synchronize()
         return self.chosen.numpy().copy()
@@ -144,10 +156,12 @@ class _CapturedStep:
         self.record_graph.replay()
 
     def _act(self, actor: Actor) -> None:
+        masks = None if self.action_masks is None else self.action_masks.to(self.device, non_blocking=True)
         with actor.in_precision():
             chosen = actor.policy.choose(
                 self.observations.to(self.device, non_blocking=True),
                 actor.context,
+                action_masks=masks,
                 sample=actor.sample,
                 noise=actor.noise,
                 generator=actor.generator,

@@ -3,19 +3,26 @@
 A recurrent policy has the last step alone, and a memory in which it holds all before.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from mental_accounts.accounts import Books, Entry, Ledger
+from mental_accounts.action_masks import checked_masks
 from mental_accounts.checks import check_finite, looking_is_free
 from mental_accounts.config import PolicyConfig
+from mental_accounts.flattening import flatten
 from mental_accounts.policy.policy_accounts import PolicyAccounts
 from mental_accounts.policy.window import Window
 from mental_accounts.spaces import ActionScale
+
+Observations = Tensor | np.ndarray | Mapping[str, Any] | Sequence[Any]
+"""(num_envs, state) vectors; or as the environments give them, where their spaces are no flat boxes: a dict or tuple of
+entries (num_envs, ...), or a list with one observation for each environment."""
 
 
 class Context:
@@ -45,13 +52,13 @@ class Context:
         self.num_envs = n
         self.target = self._checked_target(target_return, device)
         self.observations = torch.zeros(n, K, config.state_dim, device=device)
-        if config.action.is_discrete:
-            self.actions = torch.full((n, K), config.action.start, device=device, dtype=torch.int64)
-        else:
-            self.actions = torch.zeros(n, K, config.action.size, device=device)
+        kind = torch.int64 if config.action.is_discrete else torch.float32
+        self.actions = action_scale.first.to(device, kind).expand(n, K, *config.action.shape).clone()
         self.returns_to_go = torch.zeros(n, K, device=device)
         self.previous_rewards = torch.zeros(n, K, device=device) if config.reads_rewards else None
         self.previous_actions = torch.zeros_like(self.actions) if config.is_recurrent else None
+        flags = (n, K, sum(config.action.choices))
+        self.action_masks = torch.zeros(flags, device=device, dtype=torch.bool) if config.action_masks else None
         self.memory = torch.zeros(n, config.gru_layers, config.hidden, device=device) if config.is_recurrent else None
         self.timesteps = torch.zeros(n, K, device=device, dtype=torch.int64)
         self.mask = torch.zeros(n, K, device=device, dtype=torch.bool)
@@ -82,8 +89,7 @@ class Context:
         self.timestep_now.zero_()
         for rolling in self._rolling():
             rolling.zero_()
-        if self.config.action.is_discrete:
-            self.actions.fill_(self.config.action.start)
+        self.actions.copy_(self.action_scale.first.expand_as(self.actions))
         if self.memory is not None:
             self.memory.zero_()
         if self.ledger is not None:
@@ -91,18 +97,27 @@ class Context:
             self.unsettled.zero_()
         self._awaiting = False
 
-    def observe(self, observations: Tensor | np.ndarray) -> None:
-        """Begin a step: shift the window by one; its last step gets the observation and the return-to-go."""
+    def observe(self, observations: Observations, action_masks: Tensor | np.ndarray | None = None) -> None:
+        """Begin a step: shift the window by one; its last step gets the observation and the return-to-go.
+
+        action_masks (num_envs, values): the actions allowed at this step, for a policy of an environment that says so.
+        """
         if self._awaiting:
             raise RuntimeError("act was called twice: call context.record(rewards, ended) after every action")
-        observed = torch.as_tensor(observations, dtype=torch.float32)
-        if tuple(observed.shape) != (self.num_envs, self.config.state_dim):
+        shape = (self.num_envs, self.config.state_dim)
+        if self.config.observation and getattr(observations, "shape", None) != shape:
+            observations = flatten(self.config.observation, observations, self.num_envs)
+        observed = torch.as_tensor(
+            np.asarray(observations) if isinstance(observations, list) else observations, dtype=torch.float32
+        )
+        if tuple(observed.shape) != shape:
             raise ValueError(
-                f"observations must have shape (num_envs = {self.num_envs}, state_dim = {self.config.state_dim}), "
-                f"got {tuple(observed.shape)}"
+                f"observations must have shape (num_envs = {shape[0]}, state_dim = {shape[1]}), got "
+                f"{tuple(observed.shape)}"
             )
         if looking_is_free(observed):
             check_finite("observations", observed)
+        allowed = self._checked_masks(action_masks)
         observed = observed.to(self.observations.device)
         self.settle(observed)
         for rolling in self._rolling():
@@ -111,6 +126,8 @@ class Context:
         self.returns_to_go[:, -1] = keep_in_range(self.return_now, self.target, self.config.return_range)
         self.timesteps[:, -1] = self.timestep_now
         self.mask[:, -1] = True
+        if self.action_masks is not None and allowed is not None:
+            self.action_masks[:, -1] = allowed
         if self.previous_rewards is not None:
             self.previous_rewards[:, -1] = self.reward_now
         if self.previous_actions is not None:
@@ -151,6 +168,7 @@ class Context:
             self.mask,
             previous_rewards=self.previous_rewards,
             previous_actions=self.previous_actions,
+            action_masks=self.action_masks,
             memory=self.memory,
         )
         if self.books is None:
@@ -253,7 +271,7 @@ class Context:
     ) -> None:
         """Enter a step, or the one that its reward belongs to, and keep the attractions of its own codes."""
         if books.foregone:
-            paid = books.foregone_payoffs(self._checked_foregone(foregone))
+            paid = books.foregone_payoffs(self._checked_foregone(foregone), self.allowed_now)
             if self.foregone_payoffs is not None:
                 self.foregone_payoffs[:, -1] = paid
             self.attractions[:, -1] = books.post(ledger, entry, payoffs, foregone=paid)
@@ -265,6 +283,28 @@ class Context:
             age = torch.where(self.account_mask[:, place], books.reward_delay, -1)
             books.post(ledger, late, payoffs, age=age)
             self.attractions[:, -1] = ledger.read(entry.codes)
+
+    @property
+    def allowed_now(self) -> Tensor | None:
+        """The actions allowed at the step begun by `observe`, (num_envs, values); None without masks."""
+        return None if self.action_masks is None else self.action_masks[:, -1]
+
+    def _checked_masks(self, masks: Tensor | np.ndarray | None) -> Tensor | None:
+        choices = self.config.action.choices
+        shape = (self.num_envs, sum(choices))
+        if (masks is not None) != self.config.action_masks:
+            if masks is None:
+                raise ValueError(
+                    f"action_masks must say which actions are allowed, shape {shape}, got None: the policy is of an "
+                    'environment that gives info["action_mask"]'
+                )
+            raise ValueError(
+                "action_masks must be None for a policy without them; PolicyConfig(action_masks=True) makes one with "
+                "them, as training does in an environment that gives them"
+            )
+        if masks is None or (isinstance(masks, Tensor) and not looking_is_free(masks)):
+            return masks
+        return torch.from_numpy(checked_masks(masks, choices, self.num_envs)).to(self.mask.device)
 
     def _checked_foregone(self, foregone: Tensor | np.ndarray | None) -> Tensor:
         shape = (self.num_envs, self.config.action.size)
@@ -294,7 +334,7 @@ class Context:
     def _rolling(self) -> list[Tensor]:
         """All tensors that shift by one step with every observation."""
         held: list[Tensor | None] = [self.observations, self.actions, self.returns_to_go, self.timesteps, self.mask]
-        held.append(self.previous_rewards)
+        held += [self.previous_rewards, self.action_masks]
         if self.books is not None:
             held += [self.codes, self.attractions, self.payoffs, self.account_mask, self.weights, self.balances]
             held.append(self.foregone_payoffs)

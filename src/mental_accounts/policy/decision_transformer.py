@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from mental_accounts.checks import check_codes, check_finite, looking_is_free
 from mental_accounts.config import PolicyConfig
-from mental_accounts.policy.context import Context
+from mental_accounts.policy.context import Context, Observations
+from mental_accounts.policy.encoders import StateEncoder
 from mental_accounts.policy.heads import ActionDistribution, disturbed, make_head
 from mental_accounts.policy.long_attention import column_mask, is_long
 from mental_accounts.policy.policy_accounts import PolicyAccounts
@@ -28,6 +29,7 @@ from mental_accounts.policy.state_map import StateMap
 from mental_accounts.policy.tokens import TokenEmbedding
 from mental_accounts.policy.transformer import Transformer, attention_mask
 from mental_accounts.policy.window import Window
+from mental_accounts.policy.window_checks import check_window
 from mental_accounts.spaces import ActionScale
 from mental_accounts.standardising import spread
 from mental_accounts.zoo import zoo_folder
@@ -56,6 +58,7 @@ class DecisionTransformer(nn.Module):
         self.head = make_head(config)
         if self.transformer is not None:
             self.transformer.apply(_initialise)
+        self.encoder = StateEncoder(config) if config.has_images else None
         self.accounts = PolicyAccounts(config) if config.has_accounts else None
         self.embed_ledger, self.embed_reward = None, None  # last, so that no other initial weight depends on them
         if self.accounts is not None and config.reads_ledger:
@@ -95,8 +98,8 @@ class DecisionTransformer(nn.Module):
 
     def predict(self, window: Window, *, last_only: bool = False) -> tuple[ActionDistribution, Tensor | None]:
         """As `forward`; and the memory after the last step, (B, layers, hidden), if the policy is recurrent."""
-        self._check_window(window)
-        dtype, standardised, memory = self.state_mean.dtype, self._standardised_states(window), None
+        check_window(self.config, window)
+        dtype, standardised, memory = self.state_mean.dtype, self._state_features(window), None
         returns, rewards = window.returns_to_go.to(dtype) * self.config.return_scale, self._embedded_rewards(window)
         if self.transformer is not None and self.embedding is not None:
             told, actions = self._embedded_balances(window), self.unit_actions(window)
@@ -110,22 +113,24 @@ class DecisionTransformer(nn.Module):
         else:
             assert self.state_map is not None
             states = self.state_map(standardised[:, -1:] if last_only else standardised)  # (B, K or 1, hidden)
+        allowed = () if window.action_masks is None else (window.action_masks[:, -states.shape[1] :],)
         with torch.autocast(states.device.type, enabled=False):
-            distribution: ActionDistribution = self.head(states.to(dtype))
+            distribution: ActionDistribution = self.head(states.to(dtype), *allowed)
         return distribution, memory
 
     @property
     def num_features(self) -> int:
         """The size of `step_features`."""
         told = self.accounts.books.ledger_size if self.accounts is not None and self.config.reads_ledger else 0
-        return self.config.state_dim + told + self.config.reads_rewards
+        return self.config.state_features + told + self.config.reads_rewards
 
     def step_features(self, window: Window) -> Tensor:
         """All that the policy reads of a single step beside the return-to-go, as numbers: (B, K, num_features).
 
-        The standardised state; what the ledger tells, where it is read; the previous reward, where it is read.
+        The standardised state, its images encoded; what the ledger tells, where it is read; the previous reward, where
+        it is read.
         """
-        found = [self._standardised_states(window)]
+        found = [self._state_features(window)]
         if self.embed_ledger is not None:
             assert window.balances is not None
             found.append(window.balances.to(found[0].dtype))
@@ -135,7 +140,7 @@ class DecisionTransformer(nn.Module):
         return torch.cat(found, dim=-1)
 
     def unit_actions(self, window: Window) -> Tensor:
-        """Actions as the policy reads them: (B, K, dim) in [-1, 1], or (B, K) numbers from 0."""
+        """Actions as the policy reads them: (B, K, dim) in [-1, 1], or (B, K) or (B, K, numbers) from 0."""
         return self._in_units(window.actions, window.mask)
 
     def _previous_actions(self, window: Window) -> Tensor:
@@ -156,9 +161,11 @@ class DecisionTransformer(nn.Module):
         if not self.config.action.is_discrete:
             return units.to(self.state_mean.dtype)
         if there is not None:
-            units = units.masked_fill(~there, 0)
+            units = units.masked_fill(~there.view(*there.shape, *[1] * (units.ndim - there.ndim)), 0)
         if looking_is_free(units):
-            check_codes(units, self.config.action.size)
+            columns = units.reshape(*units.shape[:2], -1).unbind(dim=-1)
+            for count, numbers in zip(self.config.action.choices, columns, strict=True):
+                check_codes(numbers, count)
         return units
 
     def context(self, num_envs: int, target_return: float | Sequence[float] | np.ndarray) -> Context:
@@ -168,41 +175,51 @@ class DecisionTransformer(nn.Module):
     @torch.no_grad()
     def act(
         self,
-        observations: Tensor | np.ndarray,
+        observations: Observations,
         context: Context,
         *,
+        action_masks: Tensor | np.ndarray | None = None,
         sample: bool = False,
         noise: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> np.ndarray:
         """One action for each environment, in its own units: (num_envs, state) -> (num_envs, dim) or (num_envs,).
 
-        The mean action, or a sample; with noise, as `disturbed` adds it. Call `context.record(rewards, ended)` after
-        stepping the environments.
+        The mean action, or a sample; with noise, as `disturbed` adds it. Observations of other spaces than flat boxes
+        are given as they are: what a vector environment returns, or a list with one for each environment.
+        `action_masks` (num_envs, n) say which of n discrete actions are allowed, where the environment does
+        (`info["action_mask"]`). Call `context.record(rewards, ended)` after stepping the environments.
         """
-        chosen = self.choose(observations, context, sample=sample, noise=noise, generator=generator)
+        chosen = self.choose(
+            observations, context, action_masks=action_masks, sample=sample, noise=noise, generator=generator
+        )
         actions: np.ndarray = chosen.cpu().numpy()
         return actions
 
     @torch.no_grad()
     def choose(
         self,
-        observations: Tensor | np.ndarray,
+        observations: Observations,
         context: Context,
         *,
+        action_masks: Tensor | np.ndarray | None = None,
         sample: bool = False,
         noise: float = 0.0,
         generator: torch.Generator | None = None,
     ) -> Tensor:
         """As `act`, on the policy's device: no synchronisation, and it can be captured in a CUDA graph."""
-        distribution = self.act_distribution(observations, context)
+        distribution = self.act_distribution(observations, context, action_masks)
         chosen = (distribution.sample(generator) if sample else distribution.mode())[:, -1]
-        return context.choose(disturbed(chosen, noise, self.config.action, generator) if noise else chosen)
+        if noise:
+            chosen = disturbed(chosen, noise, self.config.action, generator, allowed=context.allowed_now)
+        return context.choose(chosen)
 
     @torch.no_grad()
-    def act_distribution(self, observations: Tensor | np.ndarray, context: Context) -> ActionDistribution:
+    def act_distribution(
+        self, observations: Observations, context: Context, action_masks: Tensor | np.ndarray | None = None
+    ) -> ActionDistribution:
         """The distribution behind `act`, (num_envs, 1, ...)."""
-        context.observe(observations)
+        context.observe(observations, action_masks)
         was_training = self.training
         try:
             self.eval()
@@ -279,8 +296,10 @@ class DecisionTransformer(nn.Module):
             embedded: Tensor = self.embed_reward(self._standardised_rewards(previous, timesteps).unsqueeze(-1))
         return embedded
 
-    def _standardised_states(self, window: Window) -> Tensor:
-        return (window.observations.to(self.state_mean.dtype) - self.state_mean) / self.state_std
+    def _state_features(self, window: Window) -> Tensor:
+        """States as the network reads them, (B, K, state_features): standardised, and images encoded."""
+        states = (window.observations.to(self.state_mean.dtype) - self.state_mean) / self.state_std
+        return states if self.encoder is None else self.encoder(states)
 
     def _standardised_rewards(self, previous: Tensor, timesteps: Tensor) -> Tensor:
         standardised = (previous.to(self.reward_mean.dtype) - self.reward_mean) / self.reward_std
@@ -296,35 +315,6 @@ class DecisionTransformer(nn.Module):
             masks = attention_mask(K, mask, device)
             masks = masks if bias is None else masks + bias
         return list(masks) if bias is not None and bias.ndim == 5 else [masks] * self.config.layers
-
-    def _check_window(self, window: Window) -> None:
-        state_dim, observations = self.config.state_dim, window.observations
-        if observations.ndim != 3 or observations.shape[-1] != state_dim:
-            raise ValueError(
-                f"observations must have shape (B, K, state_dim = {state_dim}), got {tuple(observations.shape)}"
-            )
-        B, K = observations.shape[:2]
-        if self.recurrent is None and not 1 <= K <= self.config.context_length:
-            raise ValueError(f"a window must have 1 to context_length = {self.config.context_length} steps, got {K}")
-        kept = (B, self.config.gru_layers, self.config.hidden)
-        if window.memory is not None and tuple(window.memory.shape) != kept:
-            raise ValueError(f"memory must have shape (B, layers, hidden) = {kept}, got {tuple(window.memory.shape)}")
-        shape, actions = (B, K) if self.config.action.is_discrete else (B, K, self.config.action.size), window.actions
-        if tuple(actions.shape) != shape:
-            raise ValueError(
-                f"actions must have shape {shape} (action.size = {self.config.action.size}), got {tuple(actions.shape)}"
-            )
-        for name, value in (("returns_to_go", window.returns_to_go), ("timesteps", window.timesteps)):
-            if tuple(value.shape) != (B, K):
-                raise ValueError(f"{name} must have shape {(B, K)}, got {tuple(value.shape)}")
-        if window.timesteps.is_floating_point():
-            raise TypeError(f"timesteps must be integers, got {window.timesteps.dtype}")
-        if window.mask is not None:
-            mask = window.mask
-            if mask.dtype != torch.bool or tuple(mask.shape) != (B, K):
-                raise ValueError(f"mask must be bool of shape {(B, K)}, got {mask.dtype} {tuple(mask.shape)}")
-            if looking_is_free(mask) and not bool((mask[:, 1:] >= mask[:, :-1]).all()):
-                raise ValueError("mask must have its padding (False) on the left of every window")
 
 
 def _initialise(module: nn.Module) -> None:

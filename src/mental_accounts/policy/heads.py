@@ -22,6 +22,9 @@ BORDER = 1e-6
 MARGIN = 1e-3
 """A clipped Gaussian treats actions this close to ±1 as actions on the bound."""
 
+FORBIDDEN = -1e9
+"""The logit of an action that a mask forbids: its probability is 0, and so is its part of the entropy."""
+
 
 class ActionDistribution(Protocol):
     """What a head predicts."""
@@ -141,11 +144,11 @@ class Categorical:
     log_probs: Tensor
 
     def mode(self) -> Tensor:
-        return self.log_probs.argmax(dim=-1)
+        return self._best(self.log_probs)
 
     def sample(self, generator: torch.Generator | None = None) -> Tensor:
         noise = torch.empty_like(self.log_probs).exponential_(generator=generator)
-        return (self.log_probs - noise.log()).argmax(dim=-1)  # Gumbel-max trick: no synchronisation
+        return self._best(self.log_probs - noise.log())  # Gumbel-max trick: no synchronisation
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """(...) -> (...)."""
@@ -155,22 +158,68 @@ class Categorical:
         """Exact, (...)."""
         return -(self.log_probs.exp() * self.log_probs).sum(dim=-1)
 
+    def largest_entropy(self) -> Tensor:
+        """Of a distribution over the same allowed actions, (...): log n of n actions."""
+        return (self.log_probs.detach() > FORBIDDEN / 2).sum(dim=-1).log()
+
+    def expected(self, values: Tensor) -> Tensor:
+        """The mean of what actions are worth, (..., n) -> (...)."""
+        return (self.log_probs.exp() * values).sum(dim=-1)
+
+    def _best(self, scores: Tensor) -> Tensor:
+        return scores.argmax(dim=-1)
+
+
+@dataclass(frozen=True)
+class MultiCategorical(Categorical):
+    """Several discrete numbers at a time, independent given the state: log_probs (..., sum(values)), number by number.
+
+    Log-probabilities, entropies and expected values are the sums over the numbers.
+    """
+
+    values: tuple[int, ...]
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """(..., numbers) -> (...)."""
+        numbers = zip(self.log_probs.split(self.values, dim=-1), actions.split(1, dim=-1), strict=True)
+        return torch.cat([part.gather(-1, number) for part, number in numbers], dim=-1).sum(dim=-1)
+
+    def largest_entropy(self) -> Tensor:
+        parts = self.log_probs.split(self.values, dim=-1)
+        return torch.stack([Categorical(part).largest_entropy() for part in parts]).sum(dim=0)
+
+    def _best(self, scores: Tensor) -> Tensor:
+        return torch.stack([part.argmax(dim=-1) for part in scores.split(self.values, dim=-1)], dim=-1)
+
 
 def from_step(first: int, distribution: ActionDistribution) -> ActionDistribution:
     """The distributions (B, K, ...) of a window's steps, from number `first` on."""
-    later: ActionDistribution = type(distribution)(**{name: v[:, first:] for name, v in vars(distribution).items()})
+    parts = {name: v[:, first:] if isinstance(v, Tensor) else v for name, v in vars(distribution).items()}
+    later: ActionDistribution = type(distribution)(**parts)
     return later
 
 
 def disturbed(
-    actions: Tensor, noise: float, action: ActionSpec, generator: torch.Generator | None = None, clip: float = math.inf
+    actions: Tensor,
+    noise: float,
+    action: ActionSpec,
+    generator: torch.Generator | None = None,
+    clip: float = math.inf,
+    allowed: Tensor | None = None,
 ) -> Tensor:
-    """Actions with noise: (..., dim) get a Gaussian of this deviation; of discrete ones, this share becomes random.
+    """Actions with noise: (..., dim) get a Gaussian of this deviation; of discrete numbers, this share becomes random.
 
-    `clip` bounds the Gaussian.
+    `clip` bounds the Gaussian. allowed (..., n): random actions are of these.
     """
     if not action.is_discrete:
         return (actions + (noise * _noise(actions, generator)).clamp(-clip, clip)).clamp(-1, 1)
+    if allowed is not None or action.values:
+        draw = torch.rand(actions.shape, device=actions.device, generator=generator)
+        if allowed is None:
+            allowed = draw.new_ones(*actions.shape[:-1], action.size, dtype=torch.bool)
+        equal = torch.where(allowed, 0.0, FORBIDDEN)
+        uniform = MultiCategorical(equal, action.values) if action.values else Categorical(equal)
+        return torch.where(draw < noise, uniform.sample(generator), actions)
     draw, other = torch.rand(2, *actions.shape, device=actions.device, generator=generator)
     return torch.where(draw < noise, (other * action.size).long().clamp(max=action.size - 1), actions)
 
@@ -204,20 +253,27 @@ class DeterministicHead(nn.Module):
 
 
 class CategoricalHead(nn.Module):
-    """Logits by a linear map."""
+    """Logits by a linear map; forbidden actions have none, and the others share all of the probability."""
 
-    def __init__(self, hidden: int, n: int) -> None:
+    def __init__(self, hidden: int, action: ActionSpec) -> None:
         super().__init__()
-        self.logits = nn.Linear(hidden, n)
+        self.logits = nn.Linear(hidden, action.size)
+        self.action = action
 
-    def forward(self, x: Tensor) -> Categorical:
-        return Categorical(F.log_softmax(self.logits(x), dim=-1))
+    def forward(self, x: Tensor, allowed: Tensor | None = None) -> Categorical:
+        """(..., hidden), and where there are masks (..., n) bool."""
+        logits = self.logits(x)
+        logits = logits if allowed is None else logits.masked_fill(~allowed, FORBIDDEN)
+        if not self.action.values:
+            return Categorical(F.log_softmax(logits, dim=-1))
+        parts = logits.split(self.action.values, dim=-1)
+        return MultiCategorical(torch.cat([F.log_softmax(part, dim=-1) for part in parts], dim=-1), self.action.values)
 
 
 def make_head(config: PolicyConfig) -> nn.Module:
     """The head for the action space and method, with orthogonal weights and zero biases."""
     if config.action.is_discrete:
-        head: nn.Module = CategoricalHead(config.hidden, config.action.size)
+        head: nn.Module = CategoricalHead(config.hidden, config.action)
     elif not config.is_constrained:
         head = DeterministicHead(config.hidden, config.action.size)
     else:

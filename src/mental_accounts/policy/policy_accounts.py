@@ -17,6 +17,7 @@ from mental_accounts.accounts import (
     StateCodes,
     StateValue,
     UpdateRule,
+    ValuesCodebook,
     column_bias,
     now_bias,
 )
@@ -133,9 +134,13 @@ def make_rule(config: AccountsConfig) -> UpdateRule:
 
 def codebook_kind(config: AccountsConfig, action: ActionSpec) -> type[Codebook]:
     """The kind of codebook that the configuration names; discrete actions are their own codes."""
-    return DiscreteCodebook if action.is_discrete else CODEBOOKS[config.codebook]
+    if action.is_discrete:
+        return ValuesCodebook if action.values else DiscreteCodebook
+    return CODEBOOKS[config.codebook]
 
 
 def make_codebook(config: AccountsConfig, action: ActionSpec) -> Codebook:
     """The codebook itself; fitted parts are filled in by `Books.fit` or from a saved file."""
+    if action.values:
+        return ValuesCodebook(action.values)
     return codebook_kind(config, action).from_options(action.size, config)

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from mental_accounts.checks import looking_is_free
 from mental_accounts.config import PolicyConfig
+from mental_accounts.policy.action_embedding import embed_actions
 from mental_accounts.policy.dropout import drop
 
 
@@ -25,12 +26,8 @@ class Recurrent(nn.Module):
 
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
-        self.embed_state = nn.Linear(config.state_dim, config.hidden)
-        self.embed_action: nn.Module
-        if config.action.is_discrete:
-            self.embed_action = nn.Embedding(config.action.size, config.hidden)
-        else:
-            self.embed_action = nn.Linear(config.action.size, config.hidden, bias=False)
+        self.embed_state = nn.Linear(config.state_features, config.hidden)
+        self.embed_action = embed_actions(config, bias=False)
         self.embed_return = nn.Linear(1, config.hidden, bias=False) if config.reads_returns else None
         self.layers = nn.ModuleList(nn.GRU(config.hidden, config.hidden) for _ in range(config.gru_layers))
         self.dropout = config.dropout

@@ -8,8 +8,8 @@ MOST_DIMENSIONS = 64
 
 
 def count_parameters(config: PolicyConfig) -> int:
-    """The number of learned parameters, without β."""
-    h, state, action = config.hidden, config.state_dim, config.action.size
+    """The number of learned parameters, without β and encoders of images."""
+    h, state, action = config.hidden, config.state_features, config.action.size
     doubled = config.is_constrained and not config.action.is_discrete  # mean and spread
     head = (2 if doubled else 1) * action * (h + 1)
     inner = config.inner or 4 * h
@@ -27,8 +27,8 @@ def count_parameters(config: PolicyConfig) -> int:
 
 def telling_shapes(config: PolicyConfig) -> dict[str, tuple[int, ...]]:
     """The shapes of some weights by name, which tell whether all fit the configuration."""
-    h, state = config.hidden, config.state_dim
-    found: dict[str, tuple[int, ...]] = {"state_mean": (state,)}
+    h, state = config.hidden, config.state_features
+    found: dict[str, tuple[int, ...]] = {"state_mean": (config.state_dim,)}
     if config.is_recurrent:
         return found | {"recurrent.embed_state.weight": (h, state)}
     if not config.is_transformer:

@@ -12,7 +12,7 @@ class StateMap(nn.Module):
         super().__init__()
         inner = config.inner or 4 * config.hidden
         self.layers = nn.Sequential(
-            nn.Linear(config.state_dim, inner),
+            nn.Linear(config.state_features, inner),
             nn.ReLU(),
             nn.Linear(inner, inner),
             nn.ReLU(),

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from mental_accounts.config import PolicyConfig
+from mental_accounts.policy.action_embedding import embed_actions
 from mental_accounts.policy.dropout import drop
 
 PLACE_STD = 1.0
@@ -23,12 +24,8 @@ class TokenEmbedding(nn.Module):
     def __init__(self, config: PolicyConfig) -> None:
         super().__init__()
         self.embed_return = nn.Linear(1, config.hidden)
-        self.embed_state = nn.Linear(config.state_dim, config.hidden)
-        self.embed_action: nn.Module
-        if config.action.is_discrete:
-            self.embed_action = nn.Embedding(config.action.size, config.hidden)
-        else:
-            self.embed_action = nn.Linear(config.action.size, config.hidden)
+        self.embed_state = nn.Linear(config.state_features, config.hidden)
+        self.embed_action = embed_actions(config, bias=True)
         self.embed_timestep = nn.Embedding(config.max_timestep, config.hidden) if config.timestep_embedding else None
         self.embed_order = nn.Embedding(config.context_length, config.hidden) if config.order_embedding else None
         self.norm = nn.LayerNorm(config.hidden)

@@ -27,6 +27,7 @@ class Window:
     balances: Tensor | None = None  # (B, K, ledger_size): what the ledger tells before each step; for ledger input
     previous_rewards: Tensor | None = None  # (B, K): of the step before each; not read at an episode's first step
     previous_actions: Tensor | None = None  # as actions: of the step before each; not read at an episode's first step
+    action_masks: Tensor | None = None  # (B, K, values) bool: the discrete actions allowed at each step, if it matters
     memory: Tensor | None = None  # (B, layers, hidden): the recurrent state before the first step; None: zeros
     rewards: Tensor | None = None  # (B, K): of each step; for training, the policy does not read them
     learned: Tensor | None = None  # (B, K) bool: the real steps to learn from; None: all of them
