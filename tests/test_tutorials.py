@@ -56,6 +56,7 @@ def test_a_tutorial(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     script.write_text("\n\n".join(code) + "\n", encoding="utf-8")
     monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path))
+    monkeypatch.setenv("RAY_ADDRESS", "local")  # not the cluster of another test
     monkeypatch.chdir(tmp_path)
     done = FreshProcess(tmp_path, run, script)
     assert done.wait(500) == 0, done.stderr[-2000:]

@@ -81,8 +81,10 @@ def test_pages(part: str, watched: Watched, site: Path) -> None:
 def test_search_works_from_disk(watched: Watched, site: Path) -> None:
     page = watched.page
     page.goto((site / "index.html").as_uri())
-    page.locator("input[data-md-component=search-query]").fill("drift bound")
-    first = page.locator(".md-search-result__item").first
-    expect(first).to_contain_text("drift_bound")
-    first.locator("a").first.click()
-    expect(page).to_have_url(re.compile(r"\.html"))
+    query = page.locator("input[data-md-component=search-query]")
+    query.click()
+    query.press_sequentially("drift_bound")
+    found = page.locator(".md-search-result__item a", has_text="drift_bound").first
+    expect(found).to_be_visible(timeout=30_000)
+    found.click()
+    expect(page).to_have_url(re.compile(r"/(api/accounts|method)\.html"))
