@@ -8,7 +8,7 @@ observations, actions, rewards and returns in the environment's units. Normalisa
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 import torch
@@ -32,6 +32,9 @@ from mental_accounts.spaces import ActionScale
 from mental_accounts.standardising import spread
 
 INITIAL_STD = 0.02
+
+
+Observed = TypeVar("Observed", Tensor, np.ndarray)
 
 
 class DecisionTransformer(nn.Module):
@@ -167,19 +170,22 @@ class DecisionTransformer(nn.Module):
     @torch.no_grad()
     def act(
         self,
-        observations: Tensor | np.ndarray,
+        observations: Observed,
         context: Context,
         *,
         sample: bool = False,
         noise: float = 0.0,
         generator: torch.Generator | None = None,
-    ) -> np.ndarray:
+    ) -> Observed:
         """One action for each environment, in its own units: (num_envs, state) -> (num_envs, dim) or (num_envs,).
 
-        The mean action, or a sample; with noise, as `disturbed` adds it. Call `context.record(rewards, ended)` after
-        stepping the environments.
+        The mean action, or a sample; with noise, as `disturbed` adds it. Observations in NumPy give actions in NumPy,
+        a tensor gives a tensor on its own device. Call `context.record(rewards, ended)` after stepping the
+        environments.
         """
         chosen = self.choose(observations, context, sample=sample, noise=noise, generator=generator)
+        if isinstance(observations, Tensor):
+            return chosen.to(observations.device)
         actions: np.ndarray = chosen.cpu().numpy()
         return actions
 
