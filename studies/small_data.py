@@ -159,7 +159,7 @@ def run(
         "part": part,
         "seed": seed,
         "return": summary["last_return"],
-        "nll": lines[-1]["training/nll"],
+        "nll": lines[-1].get("training/nll", lines[-1].get("training/squared_error")),
         "target_return": lines[-1]["evaluation/target_return"],
         "data_return": summary["data"]["return_mean"],
     }

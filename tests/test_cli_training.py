@@ -1,5 +1,6 @@
 """train, resume and evaluate, called as a user calls them."""
 
+import importlib.util
 import json
 import signal
 import sys
@@ -225,7 +226,24 @@ def test_signals_end_a_command_with_their_code_and_say_how_to_go_on(
 def test_a_video_of_the_first_episode(tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     assert main(["train", *SMALL, "--run", "one"]) == 0
+    assert main(["evaluate", "one", "--episodes", "1", "--video", "film.avi"]) == 2
+    assert "must be an .mp4 or a .gif file" in capsys.readouterr().err
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "imageio_ffmpeg" else found(name))
     assert main(["evaluate", "one", "--episodes", "1", "--video", "film.mp4"]) == 2
-    assert "must be a .gif" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "an .mp4 video needs imageio-ffmpeg: pip install 'mental-accounts[video]'; a .gif needs less" in said.err
+    assert "return" not in said.out  # nothing was played
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     assert main(["evaluate", "one", "--episodes", "1", "--video", "film.gif"]) == 0
     assert (tmp_path / "film.gif").read_bytes().startswith(b"GIF89a")
+
+
+def test_a_video_as_mp4(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("imageio_ffmpeg")
+    monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
+    assert main(["train", *SMALL, "--run", "one"]) == 0
+    assert main(["evaluate", "one", "--episodes", "1", "--video", "film.mp4"]) == 0
+    assert (tmp_path / "film.mp4").read_bytes()[4:8] == b"ftyp"

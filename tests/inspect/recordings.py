@@ -15,8 +15,10 @@ from mental_accounts.inspect.recording import Recording, record
 from mental_accounts.learning.critic_files import PolicyCritics
 from mental_accounts.learning.critics import critics_of
 from mental_accounts.learning.episodes import Episode
-from mental_accounts.learning.evaluation import Subject
+from mental_accounts.learning.evaluation import Subject, subject_of
+from mental_accounts.learning.make_env import EnvironmentSource
 from mental_accounts.policy import DecisionTransformer
+from mental_accounts.spaces import action_spec_of, state_dim_of
 from tests.policy.helpers import make_policy, random_actions
 
 NARROW = ActionSpec("box", 3, (-2.0, 0.0, -1.0), (2.0, 1.0, 1.0))
@@ -64,6 +66,16 @@ def recording(
     if with_critics:
         played[-1] = replace(played[-1], terminated=False, truncated=True)
     return record(Subject(policy, env_id, 50.0, None), len(played), recorded=played, critics=held)
+
+
+def played(env_id: str, accounts: dict[str, Any] | None = None, episodes: int = 2, **changes: Any) -> Recording:
+    """A small policy with weights as they come, played in an environment, with and without its accounts."""
+    source = EnvironmentSource(env_id)
+    env = source()
+    spaces = {"state_dim": state_dim_of(env.observation_space), "action": action_spec_of(env.action_space)}
+    env.close()
+    policy = make_policy(config(accounts, **(spaces | changes)))
+    return record(subject_of(policy, source, 100.0), episodes)
 
 
 def pictures(T: int, count: int, size: int = 240) -> Film:

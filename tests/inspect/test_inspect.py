@@ -235,15 +235,15 @@ def test_findings_name_peaks_and_the_clip() -> None:
     assert seen.accounts is not None
     said = findings(found, seen)
     step, code = np.unravel_index(seen.accounts.balances.argmax(), seen.accounts.balances.shape)
-    assert f"code {code} (" in said[1]
-    assert f"at step {step};" in said[1]
-    assert f"Drift peaked at step {np.unravel_index(seen.drift.argmax(), seen.drift.shape)[0]}, " in said[3]
+    assert f"code {code} (" in said[2]
+    assert f"at step {step};" in said[2]
+    assert f"Drift peaked at step {np.unravel_index(seen.drift.argmax(), seen.drift.shape)[0]}, " in said[4]
     assert np.abs(seen.bias).max() == pytest.approx(0.1)
     at_clip = np.flatnonzero((np.abs(seen.bias) >= 0.0999999).any(axis=(1, 2, 3)))
-    assert said[4] == f"The bias hit its clip of 0.1 at {len(at_clip)} of 40 steps, first at step {at_clip[0]}."
-    assert "has no clip" in findings(recording(config()), recording(config()).episodes[0])[4]
+    assert said[5] == f"The bias hit its clip of 0.1 at {len(at_clip)} of 40 steps, first at step {at_clip[0]}."
+    assert "has no clip" in findings(recording(config()), recording(config()).episodes[0])[5]
     never = recording(config({"bias_clip": 100.0}))
-    assert "never hit its clip" in findings(never, never.episodes[0])[4]
+    assert "never hit its clip" in findings(never, never.episodes[0])[5]
 
 
 def test_names_of_tokens() -> None:

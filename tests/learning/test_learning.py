@@ -99,7 +99,7 @@ def test_the_commanded_return_decides(method: str, pays: tuple[float, float]) ->
         context = policy.context(50, K * meant)
         for _ in range(K):
             actions = policy.act(torch.randn(50, 2), context)
-            paid = np.where(actions[:, 0] > 0, more, less).astype("float32")
+            paid = np.where(actions[:, 0].numpy() > 0, more, less).astype("float32")
             right += int((paid == meant).sum())
             context.record(paid, torch.zeros(50, dtype=torch.bool))
     assert right / (2 * 50 * K) > 0.95

@@ -47,6 +47,8 @@ def test_every_method_can_improve_and_says_how(aim: TrainConfig, method: str, tm
 def test_the_log_shows_values_where_there_are_some() -> None:
     line = {"phase": "online", "iteration": 3, "updates": 40, "training/nll_last": 1.5, "time/iteration": 2.0}
     assert summary_line(line) == "online      3  updates     40  nll    1.500  2.0 s"
+    error = {name.replace("nll", "squared_error"): value for name, value in line.items()}
+    assert summary_line(error) == "online      3  updates     40  error    1.500  2.0 s"
     line |= {"values/policy_mean": -123.456, "values/td_error": 0.04567}
     assert summary_line(line) == "online      3  updates     40  nll    1.500  value   -123.5  TD error   0.0457  2.0 s"
 

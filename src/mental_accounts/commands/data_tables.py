@@ -11,6 +11,8 @@ from mental_accounts.data.asked import describe_range, return_range
 from mental_accounts.data.catalogue import Held, held_data
 from mental_accounts.data.tasks import complete
 
+EVALUATION, EXPLORATION = "return asked for", "return asked for while exploring"
+
 
 def print_list() -> None:
     """All data: on this machine, and by name."""
@@ -80,17 +82,17 @@ def _asked_for(task: Task, held: Sequence[Held]) -> dict[str, str]:
         else:
             task, store = load_task(task.name)
     if task.target_return is None or task.exploration_return is None:
-        unknown = "depends on the data, which are not on this machine yet"
-        return {"evaluation return": unknown, "exploration return": unknown}
+        unknown = f"depends on the data: mental-accounts data make {task.name}, then this again"
+        return {EVALUATION: unknown, EXPLORATION: unknown}
     found = {
-        "evaluation return": f"{task.target_return:.4g}",
-        "exploration return": f"{task.exploration_return:.4g}",
+        EVALUATION: f"{task.target_return:.4g}",
+        EXPLORATION: f"{task.exploration_return:.4g}",
         "return-to-go": "not clipped while acting",
     }
     if store is not None and task.return_scale is None:  # no table
         low, high = return_range(store.returns_to_go)
-        found["evaluation return"] += ": exceeded by 5% of the data's episodes"
-        found["exploration return"] += ": as far above that as that is above the median, at most the best"
+        found[EVALUATION] += ": exceeded by 5% of the data's episodes"
+        found[EXPLORATION] += ": as far above that as that is above the median, at most the best"
         found["return-to-go"] = f"clipped to [{low:.4g}, {high:.4g}] while acting, the range in the data"
         found["returns of the data"] = describe_range(store.returns)
     return found

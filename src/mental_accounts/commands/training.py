@@ -85,7 +85,7 @@ class Evaluate:
     device: str = "auto"
     """auto: a GPU where there is one."""
     video: Path | None = None
-    """Write the first episode as an animation (.gif)."""
+    """Write the first episode as a video (.mp4, or .gif)."""
     as_json: Annotated[bool, tyro.conf.arg(name="json")] = False
     """Print the numbers as JSON."""
 

@@ -17,12 +17,21 @@ from numpy.typing import NDArray
 
 from mental_accounts.inspect.camera import Film, film_episode
 from mental_accounts.inspect.episode_accounts import CUBE_DIMENSIONS, Codes
-from mental_accounts.inspect.inspect_summary import center_text, findings, gap_text, places_of, usage, why_no_accounts
+from mental_accounts.inspect.inspect_summary import (
+    center_text,
+    effect_in_words,
+    findings,
+    gap_text,
+    places_of,
+    usage,
+    what_without_means,
+    why_no_accounts,
+)
 from mental_accounts.inspect.recording import TOKEN_KINDS, EpisodeRecord, Recording
 from mental_accounts.learning.evaluation import environment_seed
 
 Array = NDArray[Any]
-SCRIPTS = ("inspect_charts.js", "inspect_figures.js", "inspect_drift.js", "inspect_main.js")
+SCRIPTS = ("inspect_charts.js", "inspect_figures.js", "inspect_drift.js", "inspect_without.js", "inspect_main.js")
 VALUE_SCRIPT = "inspect_values.js"
 FULL_BYTES = 4_000_000
 """If the arrays of a page are larger than this in total, they are packed in half precision."""
@@ -53,6 +62,7 @@ def to_page(recording: Recording, films: Sequence[Film]) -> str:
     kept = {"accounts": recording.codes is not None, "plain": recording.codes is None}
     kept["cube"] = recording.codes is not None and recording.codes.cube is not None
     kept |= {"bias": recording.has_bias, "values": recording.discount is not None}
+    kept["played"] = any(found.without and found.without.played for found in recording.episodes)
     for name, keep in kept.items():
         template = re.sub(rf"<!-- {name} -->(.*?)<!-- /{name} -->", r"\1" if keep else "", template, flags=re.DOTALL)
     values = {name: escape(text) for name, text in _texts(recording).items()}
@@ -83,6 +93,8 @@ def _texts(recording: Recording) -> dict[str, str]:
         if recording.has_bias
         else f"No bias is added{': this policy reads its ledger' if codes else ''}.",
         "scope": _scope_text(recording),
+        "without_means": what_without_means(recording),
+        "effect": effect_in_words(recording),
         "discount": "" if recording.discount is None else f"{recording.discount:g}",
         "episodes": _count(len(episodes), "episode"),
         "cube_note": " The codes differ in these three dimensions only."
@@ -127,6 +139,8 @@ def _data(recording: Recording, films: Sequence[Film]) -> dict[str, Any]:
         "heads": heads,
         "states": episodes[0].observations.shape[1],
         "bias": recording.has_bias,
+        "dimensions": 0 if episodes[0].actions.ndim == 1 else episodes[0].actions.shape[1],
+        "first": _first_shown(recording),
         "steps": sum(len(episode) for episode in episodes),
         "meanReward": float(np.concatenate([episode.rewards for episode in episodes]).mean(dtype=np.float64)),
     }
@@ -181,6 +195,17 @@ def _episode(
             "balances": pack(held.balances, half=held.balances.nbytes > FULL_BYTES // len(recording.episodes)),
             "error": pack(held.routing_error),
         }
+    if episode.without is not None:
+        found = episode.without
+        values |= {
+            "peak": found.peak,
+            "chosen": pack(found.chosen.reshape(len(episode), -1)),
+            "others": pack(found.actions.reshape(len(episode), -1)),
+            "effect": pack(found.effect),
+        }
+        if found.played is not None:
+            values["otherActions"] = pack(np.asarray(found.played.actions).reshape(len(found.played), -1))
+            values["otherRewards"] = pack(found.played.rewards)
     if episode.values is not None:
         values |= {
             "values": pack(episode.values.values),
@@ -198,6 +223,15 @@ def _episode(
             else None,  # of action columns
         }
     return values
+
+
+def _first_shown(recording: Recording) -> dict[str, int]:
+    """Where the page opens: the episode and the step at which the accounts mattered most."""
+    found = [episode.without for episode in recording.episodes]
+    largest = [0.0 if one is None else float(one.effect.max()) for one in found]
+    episode = int(np.argmax(largest))
+    without = found[episode]
+    return {"episode": episode, "step": 0 if without is None else without.peak}
 
 
 def _shared(bias: Array) -> Array:

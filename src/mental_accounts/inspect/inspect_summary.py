@@ -70,7 +70,59 @@ def findings(recording: Recording, episode: EpisodeRecord) -> list[str]:
     how = "terminated" if episode.terminated else "truncated by the time limit" if episode.truncated else "ended"
     first = f"{len(episode)} steps, {how}; return {episode.total:.1f}, target {recording.target_return:g}."
     last = [] if episode.values is None else [_value_sentence(episode.values)]
-    return [first, *_account_sentences(recording, episode), *last]
+    return [first, *_without_sentences(recording, episode), *_account_sentences(recording, episode), *last]
+
+
+def what_without_means(recording: Recording) -> str:
+    """What it is to take a policy's accounts away."""
+    bias = "there is no bias on its attention" if recording.has_bias else ""
+    ledger = "the ledger that it reads is an empty one" if recording.reads_ledger else ""
+    return (
+        "Without its accounts the same policy, with the same weights and context, acts as if nothing had ever been "
+        f"entered: {' and '.join(filter(None, (bias, ledger)))}. It was trained with its accounts; a policy trained "
+        "without them may act otherwise."
+    )
+
+
+def effect_in_words(recording: Recording) -> str:
+    """How the effect of accounts on an action is measured."""
+    if recording.codes is not None and recording.codes.kind == "discrete":
+        return (
+            "The effect of the accounts is half the sum of the absolute differences between the probabilities of all "
+            "actions with and without them: from 0 (none) to 1"
+        )
+    return (
+        "The effect of the accounts is the distance between the mean actions with and without them, with every "
+        "dimension scaled to [−1, 1]"
+    )
+
+
+def _without_sentences(recording: Recording, episode: EpisodeRecord) -> list[str]:
+    """When the accounts mattered most, and where acting without them would have led."""
+    found = episode.without
+    if found is None:
+        return []
+    step, same = found.peak, bool((found.chosen == found.actions).all())
+    if float(found.effect[step]) == 0.0:
+        first = "At no step did the accounts change what the policy would do."
+    else:
+        ours, theirs = (action_text(actions[step]) for actions in (found.chosen, found.actions))
+        never = " At no step would its most likely action have been another." if same else ""
+        first = (
+            f"The accounts mattered most at step {step}: action {ours} with them and {theirs} without, an effect of "
+            f"{_show(found.effect[step])}.{never}"
+        )
+    if found.played is None:
+        return [first]
+    total, ends = found.played.total, "longer" if len(found.played) > len(episode) else "shorter"
+    length = "" if len(found.played) == len(episode) else f", and was {ends}: {len(found.played)} steps"
+    second = f"Played again from the same seed without them, the episode had return {total:.1f}{length}."
+    return [first, second]
+
+
+def action_text(action: Array) -> str:
+    """An action in the environment's units."""
+    return ", ".join(_show(value) for value in np.atleast_1d(action).tolist())
 
 
 def _account_sentences(recording: Recording, episode: EpisodeRecord) -> list[str]:
@@ -180,6 +232,13 @@ def _episode_numbers(recording: Recording, episode: EpisodeRecord) -> dict[str, 
     if episode.accounts is not None:
         for name in ("codes", "payoffs", "balances", "routing_error"):
             values[name] = plain(getattr(episode.accounts, name))
+    if episode.without is not None:
+        found = episode.without
+        values["without_accounts"] = {name: plain(getattr(found, name)) for name in ("chosen", "actions", "effect")}
+        values["without_accounts"] |= {"peak": found.peak, "played": None}
+        if found.played is not None:
+            second = {name: plain(getattr(found.played, name)) for name in ("actions", "rewards")}
+            values["without_accounts"]["played"] = {"return": found.played.total, **second}
     if episode.values is not None:
         for name in ("values", "discounted_returns", "td_errors", "overestimation"):
             values[name] = plain(getattr(episode.values, name))

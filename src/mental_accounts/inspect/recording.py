@@ -4,6 +4,7 @@
     recording = record(subject, episodes=3)
     recording.episodes[0].accounts.balances    # (T, codes)
     recording.episodes[0].drift                # (T, layers, heads)
+    recording.episodes[0].without.actions      # (T, dim): what it would have done without its accounts
 
 The recorded attention is that of the row that predicts the action: at every step, the last state token's.
 """
@@ -29,6 +30,7 @@ from mental_accounts.inspect.episode_accounts import (
     posted_codes,
 )
 from mental_accounts.inspect.episode_values import EpisodeValues, values_of
+from mental_accounts.inspect.without_accounts import WithoutAccounts, play_without_accounts, without_accounts
 from mental_accounts.learning.critic_files import PolicyCritics
 from mental_accounts.learning.episodes import Episode, as_episodes
 from mental_accounts.learning.evaluation import Subject, play_subject
@@ -55,6 +57,7 @@ class EpisodeRecord:
     clipped: Array  # (T, layers, heads) bool: whether the bias was at its clip
     accounts: EpisodeAccounts | None  # None for a policy without accounts
     values: EpisodeValues | None = None  # None for a policy without critics
+    without: WithoutAccounts | None = None  # what it would have done without its accounts; None if it has none
 
     def __len__(self) -> int:
         return len(self.rewards)
@@ -112,6 +115,7 @@ class Recording:
     source: str  # "played" or "recorded"
     scope: str  # where accounts begin: "trajectory" or "window"; "" without accounts
     has_bias: bool  # whether the accounts bias the attention; ledger-odt has accounts and no bias
+    reads_ledger: bool  # whether the policy reads its ledger
     clip: float | None  # ε at which the bias is clipped, if it is
     codes: Codes | None  # None for a policy without accounts
     episodes: tuple[EpisodeRecord, ...]
@@ -145,8 +149,10 @@ def record(
             f"{'a recurrent network' if policy.config.is_recurrent else 'an MLP that reads only the state'}; use "
             "`mental-accounts evaluate` to play it"
         )
+    others: Sequence[Episode | None] = ()
     if recorded is None:
         played: Sequence[Episode] = play_subject(subject, episodes, seed)
+        others = play_without_accounts(subject, episodes, seed) if policy.accounts is not None else ()
     else:
         if episodes < 1:
             raise UsageError(f"episodes must be at least 1, got {episodes}")
@@ -155,7 +161,10 @@ def record(
     if accounts is not None:
         posted = [posted_codes(policy, accounts.books, episode).cpu().numpy() for episode in played]
         codes = keep_codes(policy.action_scale, accounts.books, posted)
-    records = tuple(_record_episode(policy, episode, subject.target_return, codes, critics) for episode in played)
+    records = tuple(
+        _record_episode(policy, episode, subject.target_return, codes, critics, other)
+        for episode, other in zip(played, others or [None] * len(played), strict=True)
+    )
     return Recording(
         subject.env_id,
         policy.config.method,
@@ -164,6 +173,7 @@ def record(
         "played" if recorded is None else "recorded",
         "" if accounts is None else accounts.config.account_scope,
         policy.config.has_bias,
+        policy.config.reads_ledger,
         None if accounts is None else accounts.config.bias_clip,
         codes,
         records,
@@ -178,6 +188,7 @@ def _record_episode(
     target_return: float,
     codes: Codes | None,
     critics: PolicyCritics | None,
+    other: Episode | None,
 ) -> EpisodeRecord:
     window, balances = acting_windows(policy, episode, target_return, None if codes is None else codes.numbers)
     logits, bias = [], []
@@ -204,6 +215,7 @@ def _record_episode(
         at_clip,
         held,
         None if critics is None else values_of(policy, critics, episode, window),
+        None if accounts is None else without_accounts(policy, window, other),
     )
 
 

@@ -29,6 +29,8 @@ from mental_accounts.policy.run_policy import policy_folder
 from mental_accounts.zoo import folder_of
 
 FRAMES_PER_SECOND = 30
+VIDEO_WRITERS = {".gif": ("imageio",), ".mp4": ("imageio", "imageio_ffmpeg")}
+"""The libraries that write a video of a kind."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,13 @@ def subject_of(
 
 
 def play_subject(
-    subject: Subject, episodes: int, seed: int = 0, *, sample: bool = False, view: View | None = None
+    subject: Subject,
+    episodes: int,
+    seed: int = 0,
+    *,
+    sample: bool = False,
+    view: View | None = None,
+    actor_kind: type[Actor] = Actor,
 ) -> list[Episode]:
     """Whole episodes, played in parallel. Everything random follows from `seed`."""
     if episodes < 1:
@@ -112,7 +120,7 @@ def play_subject(
 
         told = {"foregone": subject.policy.config.enters_foregone, "masks": subject.policy.config.action_masks}
         with closing(Environments(subject.make_env, episodes, None, warn, pace, **told)) as environments:
-            actor = Actor(subject.policy, episodes, sample=sample, say=warn)
+            actor = actor_kind(subject.policy, episodes, sample=sample, say=warn)
             shown(StageBegan("playing", longest_episode(next(iter(environments.envs.values())))))
             return play(
                 actor,
@@ -149,10 +157,13 @@ def evaluate_policy(
 
 def check_video(path: Path) -> None:
     """Raise before anything is played if the video cannot be made."""
-    if path.suffix != ".gif":
-        raise UsageError(f"the video must be a .gif file, got {path}")
-    if importlib.util.find_spec("imageio") is None:
-        raise UsageError("a video needs imageio: pip install 'mental-accounts[mujoco]'")
+    if path.suffix not in VIDEO_WRITERS:
+        raise UsageError(f"the video must be an .mp4 or a .gif file, got {path}")
+    missing = [name for name in VIDEO_WRITERS[path.suffix] if importlib.util.find_spec(name) is None]
+    if missing:
+        other = "; a .gif needs less" if path.suffix == ".mp4" and "imageio" not in missing else ""
+        needed = " and ".join(name.replace("_", "-") for name in missing)
+        raise UsageError(f"an {path.suffix} video needs {needed}: pip install 'mental-accounts[video]'{other}")
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is first imported: rendering without a screen
 
@@ -173,4 +184,9 @@ def film(subject: Subject, episode: Episode, seed: int, path: Path) -> None:
     finally:
         env.close()
     path.parent.mkdir(parents=True, exist_ok=True)
-    imageio.imwrite(path, [np.asarray(frame) for frame in frames], duration=1000 / FRAMES_PER_SECOND, loop=0)
+    pictures = [np.asarray(frame) for frame in frames]
+    if path.suffix == ".gif":
+        imageio.imwrite(path, pictures, duration=1000 / FRAMES_PER_SECOND, loop=0)
+        return
+    even = [picture[: len(picture) // 2 * 2, : picture.shape[1] // 2 * 2] for picture in pictures]  # as H.264 needs
+    imageio.imwrite(path, even, plugin="FFMPEG", fps=FRAMES_PER_SECOND, macro_block_size=2)

@@ -87,7 +87,7 @@ class UpdateDone:
     """Updates of the whole run."""
     iteration: int
     """From 1."""
-    nll: Tensor | None = None  # (): the training loss, on the run's device
+    nll: Tensor | None = None  # (): -log p of the actions, or their squared error (bc, dt), on the run's device
     """Overwritten by the next update; `float(event.nll)` synchronises a GPU. None outside the run's process."""
 
 

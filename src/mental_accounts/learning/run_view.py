@@ -8,6 +8,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from mental_accounts.learning.events import Event, IterationEnded, Message, StageBegan, StepDone, UpdateDone
 
+FITS = {"nll": "training/nll_last", "error": "training/squared_error_last"}
+"""How well actions are predicted: a run logs one of them. (Before version 0.2, dt and bc logged their error as nll.)"""
+
 
 class View(Protocol):
     """Called with every event; displays what it can."""
@@ -93,7 +96,7 @@ class LiveView(PlainView):
         if isinstance(event, StageBegan):
             self.progress.reset(self.task, total=event.total, completed=event.done, description=event.title)
         elif isinstance(event, IterationEnded):
-            names = {"nll": "training/nll_last", "return": "evaluation/return_mean_gm", "best": "best_return"}
+            names = FITS | {"return": "evaluation/return_mean_gm", "best": "best_return"}
             found = {short: event.metrics.get(name) for short, name in names.items()}
             self.latest |= {short: value for short, value in found.items() if value is not None}
             status = "  ".join(f"{short} {value:.1f}" for short, value in self.latest.items())
@@ -126,8 +129,7 @@ def print_line(console: Console, text: str) -> None:
 def summary_line(line: Mapping[str, Any]) -> str:
     """The main numbers of an iteration, in one line."""
     parts = [f"{line['phase']:<8} {line['iteration']:>4}", f"updates {line['updates']:>6}"]
-    if "training/nll_last" in line:
-        parts.append(f"nll {line['training/nll_last']:8.3f}")
+    parts += [f"{short} {line[name]:8.3f}" for short, name in FITS.items() if name in line]
     if "values/policy_mean" in line:
         parts.append(f"value {line['values/policy_mean']:8.4g}  TD error {line['values/td_error']:8.3g}")
     if "aug_traj/return" in line:

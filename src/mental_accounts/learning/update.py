@@ -21,6 +21,7 @@ from mental_accounts.learning.values import ValueLearner
 from mental_accounts.old_configs import rename_weights
 from mental_accounts.policy import DecisionTransformer, Window, autocast, resolve_precision
 from mental_accounts.policy.half_weights import HalfWeights
+from mental_accounts.policy.heads import DeterministicHead
 
 SUMMED = ("loss", "loss_square", "nll", "entropy", "gradient_norm")
 
@@ -44,6 +45,7 @@ class Updater:
             [self.objective.log_lambda], lr=config.lambda_lr, capturable=on_gpu, fused=on_gpu
         )
         self.values = ValueLearner(policy, config, reward_scale) if config.improve == "td3" else None
+        self.fit = "squared_error" if isinstance(policy.head, DeterministicHead) else "nll"
         self.latest_nll = torch.zeros((), device=device)
         self.sums = torch.zeros(len(SUMMED), dtype=torch.float64, device=device)
         self.uncompile()
@@ -139,8 +141,8 @@ class Updater:
         found = {
             "training/loss_mean": loss,
             "training/loss_std": math.sqrt(max(square - loss * loss, 0.0)),
-            "training/nll": nll,
-            "training/nll_last": float(self.latest_nll),
+            f"training/{self.fit}": nll,
+            f"training/{self.fit}_last": float(self.latest_nll),
             "training/entropy": entropy,
             "training/gradient_norm": norm,
             "training/lambda": float(self.objective.multiplier.detach()),

@@ -9,7 +9,6 @@ from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from mental_accounts.config import Precision
 from mental_accounts.machine import is_out_of_memory
@@ -28,6 +27,9 @@ class Actor:
     without.
     """
 
+    captures = True
+    """Whether steps are captured on a GPU."""
+
     def __init__(
         self,
         policy: DecisionTransformer,
@@ -45,7 +47,7 @@ class Actor:
         self.generator = torch.Generator(policy.device)
         self.context = policy.context(num_envs, 0.0)
         self._captured: _CapturedStep | None = None
-        if policy.device.type == "cuda":
+        if self.captures and policy.device.type == "cuda":
             try:
                 self._captured = _CapturedStep(self)
             except RuntimeError as error:
@@ -89,7 +91,7 @@ class Actor:
         with held, autocast(self.policy.device, self.precision):
             yield
 
-    def act_eagerly(self, observations: Tensor | np.ndarray, action_masks: np.ndarray | None = None) -> np.ndarray:
+    def act_eagerly(self, observations: np.ndarray, action_masks: np.ndarray | None = None) -> np.ndarray:
         """As `act`, kernel by kernel."""
         with self.in_precision():
             return self.policy.act(

@@ -6,9 +6,9 @@ In place of the transformer, method bc has an MLP on the state, and method gru a
 observations, actions, rewards and returns in the environment's units. Normalisation happens inside.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self, overload
 
 import numpy as np
 import torch
@@ -172,6 +172,30 @@ class DecisionTransformer(nn.Module):
         """The state of `act` for `num_envs` parallel environments, with this target return."""
         return Context(self.config, self.accounts, self.action_scale, num_envs, target_return, self.device)
 
+    @overload
+    def act(
+        self,
+        observations: Tensor,
+        context: Context,
+        *,
+        action_masks: Tensor | np.ndarray | None = None,
+        sample: bool = False,
+        noise: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> Tensor: ...
+
+    @overload
+    def act(
+        self,
+        observations: np.ndarray | Mapping[str, Any] | Sequence[Any],
+        context: Context,
+        *,
+        action_masks: Tensor | np.ndarray | None = None,
+        sample: bool = False,
+        noise: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> np.ndarray: ...
+
     @torch.no_grad()
     def act(
         self,
@@ -182,17 +206,20 @@ class DecisionTransformer(nn.Module):
         sample: bool = False,
         noise: float = 0.0,
         generator: torch.Generator | None = None,
-    ) -> np.ndarray:
+    ) -> Tensor | np.ndarray:
         """One action for each environment, in its own units: (num_envs, state) -> (num_envs, dim) or (num_envs,).
 
-        The mean action, or a sample; with noise, as `disturbed` adds it. Observations of other spaces than flat boxes
-        are given as they are: what a vector environment returns, or a list with one for each environment.
-        `action_masks` (num_envs, n) say which of n discrete actions are allowed, where the environment does
-        (`info["action_mask"]`). Call `context.record(rewards, ended)` after stepping the environments.
+        The mean action, or a sample; with noise, as `disturbed` adds it. Observations in NumPy give actions in NumPy,
+        a tensor gives a tensor on its own device. Observations of other spaces than flat boxes are given as they are:
+        what a vector environment returns, or a list with one for each environment. `action_masks` (num_envs, n) say
+        which of n discrete actions are allowed, where the environment does (`info["action_mask"]`). Call
+        `context.record(rewards, ended)` after stepping the environments.
         """
         chosen = self.choose(
             observations, context, action_masks=action_masks, sample=sample, noise=noise, generator=generator
         )
+        if isinstance(observations, Tensor):
+            return chosen.to(observations.device)
         actions: np.ndarray = chosen.cpu().numpy()
         return actions
 

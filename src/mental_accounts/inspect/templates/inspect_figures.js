@@ -4,7 +4,7 @@ const SERIES = 6, MOST_STATES = 24, BINS = 30;
 const data = JSON.parse(document.getElementById("data").textContent);
 const { meta, codes } = data;
 const biased = meta.bias; // whether the accounts bias the attention
-const view = { t: 0, layer: 0, head: 0, code: 0, hover: null, ep: null };
+const view = { t: 0, layer: 0, head: 0, code: 0, dimension: 0, hover: null, ep: null };
 const el = (id) => document.getElementById(id);
 const at = (array, ...index) => array.values[index.reduce((sum, i, d) => sum * array.shape[d] + i, 0)];
 const write = (id, text) => (el(id).textContent = text);
@@ -48,6 +48,7 @@ function sayNow() {
     ["return so far", "now-return", show(ep.returns[t])],
     ["return-to-go", "now-asked", show(ep.asked.values[t])],
     ["action", "now-action", action]];
+  if (codes) rows.push(["without accounts", "now-without", actionOf(ep.others, t)]);
   if (codes) rows.push(["code posted", "now-code", posted(t).map(codeName).join("; ")]);
   const list = el("now");
   if (list.children.length !== 2 * rows.length) {

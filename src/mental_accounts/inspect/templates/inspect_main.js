@@ -2,6 +2,8 @@
 
 const figures = [new Figure("states", stateHeight, { ...states, say: sayNow })];
 if (codes) {
+  figures.push(new Figure("without", 300, without));
+  if (el("path")) figures.push(new Figure("path", 190, path));
   if (codes.cube) figures.push(new Figure("cube", (w) => { const { down, high } = cubeLayout(w); return down * high; }, cube));
   figures.push(
     new Figure("heat", () => codes.numbers.length * rowHeight() + 22, heat),
@@ -16,8 +18,8 @@ if (codes) {
 }
 
 function open(episode) {
-  const { T, film, findings, ...packed } = data.episodes[episode];
-  const ep = { T, film };
+  const { T, film, findings, peak, ...packed } = data.episodes[episode];
+  const ep = { T, film, peak };
   for (const [name, value] of Object.entries(packed)) ep[name] = unpack(value);
   let sum = 0;
   ep.returns = Array.from(ep.rewards.values, (reward) => (sum += reward));
@@ -30,6 +32,7 @@ function open(episode) {
     view.code = ep.top[0] ?? 0;
     el("code").value = view.code;
     write("heat-scale", show(ep.largest));
+    write("peak", `Go to step ${peak}, where the accounts mattered most`);
   }
   view.ep = ep;
   el("findings").replaceChildren(...findings.map((text) => {
@@ -45,6 +48,7 @@ function open(episode) {
     : `${film.problem} The curves are the policy's observations, each on its own scale${meta.states > MOST_STATES ? `, the first ${MOST_STATES} of ${meta.states}` : ""}.`);
   el("step").max = T - 1;
   if (biased) fillDriftTable();
+  if (codes && el("without-details").open) fillWithoutTable();
   refit();
   go(Math.min(view.t, T - 1));
 }
@@ -125,6 +129,15 @@ for (const canvas of document.querySelectorAll("canvas.time")) {
   canvas.addEventListener("pointermove", (event) => { if (event.buttons & 1) jump(event); });
 }
 if (codes) {
+  el("peak").addEventListener("click", () => { play(false); go(view.ep.peak); });
+  options("dimension", Array.from({ length: Math.max(1, meta.dimensions) }, (_, d) => `a[${d}]`));
+  el("dimension-choice").hidden = meta.dimensions < 2;
+  el("dimension").addEventListener("change", (event) => {
+    view.dimension = Number(event.target.value);
+    for (const figure of figures) figure.stale = true;
+    later();
+  });
+  el("without-details").addEventListener("toggle", () => { if (el("without-details").open) fillWithoutTable(); });
   options("code", codes.numbers.map((_, c) => codeName(c)));
   fillUsageTable();
   el("code").addEventListener("change", (event) => { view.code = Number(event.target.value); later(); });
@@ -150,5 +163,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
 });
 let width = innerWidth;
 addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; refit(); } });
-open(0);
+el("episode").value = meta.first.episode;
+open(meta.first.episode);
+go(meta.first.step);
 el("step").focus({ preventScroll: true });
