@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from interval_cells import written
+from mental_accounts.learning.run_folder import surroundings
 from mental_accounts.report.statistics import mean_interval
 from six_arms import best_epsilon_greedy, epsilon_greedy
 
@@ -120,7 +121,7 @@ def main() -> None:
         with ThreadPoolExecutor(given.workers) as pool:
             found = list(pool.map(lambda job: train(given.folder, *job), jobs))
         given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps({"runs": found, "players": players()}))
+        given.out.write_text(json.dumps({"runs": found, "players": players(), **surroundings()}) + "\n")
         given.report = given.out
     content = json.loads(given.report.read_text())
     print(table(content["runs"], content["players"]))
