@@ -54,7 +54,7 @@ def test_a_report_of_a_study_and_of_its_runs(tmp_path: Path, capsys: Captured) -
     study = write_study(tmp_path / "study", by_seed)
     assert main(["report", str(tmp_path / "study")]) == 0
     shown = capsys.readouterr().out.splitlines()
-    assert shown[0].startswith("hopper-medium: ewa-vq-odt helps. Last return +102 against odt")
+    assert shown[0].startswith("hopper-medium: ewa-vq-odt helps. Mean last return 1125, odt 1023: +102, 95% interval")
     assert shown[-1] == f"report: {tmp_path / 'study' / 'report.html'} (and report.md)"
     assert main(["report", *[str(job.path) for job in study.jobs], "--out", str(tmp_path / "other")]) == 0
     assert "ewa-vq-odt helps" in capsys.readouterr().out

@@ -40,6 +40,9 @@ def test_every_method_can_improve_and_says_how(aim: TrainConfig, method: str, tm
     assert [line["values/gradient_critics"] > 0 for line in lines] == [False] * 2 + [True] * 4
     assert [("values/overestimation" in line) for line in lines] == [False] * 2 + [True] * 4
     assert all(0 < line["values/gradient_share"] < 1 for line in lines[2:])
+    logged = "training/squared_error" if method in ("bc", "dt") else "training/nll"
+    assert all({logged, f"{logged}_last"} <= line.keys() for line in lines)
+    assert ("training/nll" in lines[0]) == (method not in ("bc", "dt"))
     defined = METRICS.read_text(encoding="utf-8")
     assert not [name for line in lines for name in line if f"`{name}`" not in defined]
 

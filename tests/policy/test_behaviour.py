@@ -6,6 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.policy import Actor, DecisionTransformer, Window
 from mental_accounts.policy import autocast as policy_autocast
 
@@ -193,6 +194,18 @@ def test_bf16_stays_close_and_float32_where_it_counts() -> None:
         assert torch.equal(policy(Window(**window)).mean, exact.mean)
     with pytest.raises(ValueError, match="precision must be"):
         policy_autocast("cpu", "fp8")
+
+
+@pytest.mark.parametrize("action", [BOX, DISCRETE], ids=["box", "discrete"])
+def test_a_tensor_gives_a_tensor_and_numpy_gives_numpy(action: ActionSpec) -> None:
+    policy = make_policy(tiny(action=action))
+    seen = np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
+    plain = policy.act(seen, policy.context(2, 10.0))
+    tensor = policy.act(torch.from_numpy(seen), policy.context(2, 10.0))
+    assert isinstance(plain, np.ndarray)
+    assert isinstance(tensor, torch.Tensor)
+    assert tensor.device == torch.device("cpu")
+    assert np.array_equal(tensor.numpy(), plain)
 
 
 def test_acting_needs_recording_and_the_right_shapes() -> None:

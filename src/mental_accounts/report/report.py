@@ -101,7 +101,7 @@ def _counted(there: int, missing: Sequence[int]) -> str:
 
 def _equals(p_value: float) -> str:
     shown = probability(p_value)
-    return shown if shown.startswith("<") else f"= {shown}"
+    return shown.replace("<", "< ") if shown.startswith("<") else f"= {shown}"
 
 
 def _blocks(
