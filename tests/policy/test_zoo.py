@@ -109,7 +109,9 @@ def test_a_policy_that_earns_something_else_is_noticed(small_zoo: Path) -> None:
 @pytest.mark.parametrize("name", zoo.zoo_names())
 def test_what_is_shipped_is_whole(name: str) -> None:
     folder, card = zoo.zoo_folder(name), zoo.read_card(name)
-    assert (folder / "README.md").read_text() == zoo_cards.readme(name, folder, card)
+    page = (folder / "README.md").read_text()
+    assert "| mean action | {mean} [{low}, {high}] |".format(**card["returns"]) in page
+    assert card["command"] in page
     assert card["command"] == zoo_cards.command(name)
     assert card["returns"]["low"] <= card["returns"]["mean"] <= card["returns"]["high"]
     assert card["episodes"] >= 100

@@ -24,7 +24,7 @@ from mental_accounts.report.packed import write_packed
 from mental_accounts.report.report import Report, write_report
 from mental_accounts.report.runs import Evidence, is_study, read_runs, read_study
 from mental_accounts.report.study_files import read_study_folder
-from mental_accounts.study.launch import Outcome, run_study
+from mental_accounts.study.launch import Outcome, check_study, run_study
 from mental_accounts.study.plan import OWN_FLAGS, Arm, Study
 from mental_accounts.study.running import LauncherKind, Running
 from mental_accounts.study.study_view import RunWarning
@@ -185,6 +185,7 @@ def run_comparison(
 ) -> ComparisonResult:
     """Run the missing runs, then report. `command` started the comparison, and `again` continues it."""
     check_matplotlib()
+    check_study(study, running)
     with locked(study.folder):
         outcome = run_study(study, running, command, again, console)
         return report_on(read_study(study.folder), study.folder, say, outcome)

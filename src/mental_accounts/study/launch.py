@@ -27,6 +27,16 @@ class Outcome:
     """Warnings of the runs."""
 
 
+def check_study(study: Study, running: Running) -> None:
+    """Refuse what cannot be run here, before anything is written."""
+    if running.workers is not None and running.workers < 1:
+        raise UsageError(f"--workers must be at least 1, got {running.workers}")
+    if running.launcher == "local":  # a cluster has other memory
+        missing = (job for job in study.jobs if not job.is_finished)
+        for job in {job.arm.label: job for job in missing}.values():  # tasks and seeds change no size
+            check_settings(job.config, lambda path: f"--set {path}")
+
+
 def run_study(
     study: Study,
     running: Running,
@@ -39,12 +49,7 @@ def run_study(
 
     `view_of` makes the display, of so many runs, so many of which are finished.
     """
-    if running.workers is not None and running.workers < 1:
-        raise UsageError(f"--workers must be at least 1, got {running.workers}")
     missing = [job for job in study.jobs if not job.is_finished]
-    if running.launcher == "local":  # a cluster has other memory
-        for job in {job.arm.label: job for job in missing}.values():  # tasks and seeds change no size
-            check_settings(job.config, lambda path: f"--set {path}")
     study.write(command)
     done = len(study.jobs) - len(missing)
     console.print(
