@@ -27,6 +27,7 @@ import learner
 import ledger_channels
 import makers_tuning
 import marked_pages
+import online_scratch
 import players
 import results_pages
 import six_arms
@@ -87,10 +88,11 @@ TABLES: dict[str, Callable[[Any], str]] = {
     "learner": learner.offline_table,
     "small-data": lambda runs: small_data.markdown(small_data.table(runs)),
     "channels": ledger_channels.table,
+    "online": lambda runs: online_scratch.table(runs, []),
 }
 
 
-@pytest.mark.parametrize(("folder", "least"), [("learner", 8), ("small-data", 8), ("channels", 6)])
+@pytest.mark.parametrize(("folder", "least"), [("learner", 8), ("small-data", 8), ("channels", 6), ("online", 4)])
 def test_the_results_say_what_the_runs_say(folder: str, least: int) -> None:
     """Every row of the script's table stands in the README beside the runs."""
     runs = json.loads((ROOT / "results" / folder / "runs.json").read_text())["runs"]

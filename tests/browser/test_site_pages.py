@@ -71,7 +71,8 @@ def test_pages(part: str, watched: Watched, site: Path) -> None:
             found = []
             if page.evaluate("document.documentElement.scrollWidth") > width:
                 found.append("wider than the screen")
-            found += violations(page.evaluate(f"axe.run({STRUCTURE})"))
+            if width == WIDTHS[0] or file == files[0]:  # a narrow page differs in its navigation, the same on all
+                found += violations(page.evaluate(f"axe.run({STRUCTURE})"))
             for scheme in SCHEMES if len(looks) > before else ():
                 page.emulate_media(color_scheme=scheme)
                 expect(page.locator("body")).to_have_attribute("data-md-color-scheme", SCHEMES[scheme])

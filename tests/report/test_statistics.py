@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mental_accounts.report.resampling import LARGEST, resample
 from mental_accounts.report.statistics import (
     Interval,
     area_under_curve,
@@ -218,3 +219,11 @@ def test_bad_input() -> None:
     for call, message in cases:
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_many_values_take_no_more_memory_than_few() -> None:
+    values = np.random.default_rng(0).normal(size=3_000)
+    found = mean_interval(values)
+    half = 1.96 * values.std(ddof=1) / np.sqrt(3_000)
+    assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half), abs=0.1 * half)
+    assert resample(1, 3_000, 500_000, 0).counts.size <= LARGEST

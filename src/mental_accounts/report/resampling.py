@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+LARGEST = 20_000_000
+"""Numbers in all samples together: of more values, such as a thousand episodes, there are fewer samples."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ class Resamples:
 def resample(tasks: int, seeds: int, most: int, seed: int) -> Resamples:
     """Every different sample of one task with its probability if there are at most `most`, else `most` random ones.
 
+    Fewer where samples are large, lest they fill the memory.
+
     There are 352,716 different samples of eleven seeds: intervals of so many seeds of a task do not depend on chance.
     """
     if tasks == 1 and math.comb(2 * seeds - 1, seeds) <= most:
@@ -50,6 +54,7 @@ def resample(tasks: int, seeds: int, most: int, seed: int) -> Resamples:
         factorials = np.array([math.factorial(count) for count in range(seeds + 1)], dtype=np.float64)
         weights = factorials[seeds] / factorials[counts].prod(axis=1) / float(seeds) ** seeds
         return Resamples(counts[:, None].astype(np.float32), weights)
+    most = min(most, max(1, LARGEST // (tasks * seeds)))
     chosen = np.random.default_rng(seed).integers(seeds, size=(most * tasks, seeds))
     places = (chosen + seeds * np.arange(len(chosen))[:, None]).ravel()
     counts = np.bincount(places, minlength=most * tasks * seeds).reshape(most, tasks, seeds)
