@@ -1,6 +1,7 @@
 """The cost of accounts and critics: one whole update of odt and of its variants, interleaved in one process.
 
-    python benchmarks/bench_update.py [--device cuda] [--batch 64 256] [--rounds 10] [--profile] [--json FILE]
+    python benchmarks/bench_update.py [--device cuda] [--batch 64 256] [--rounds 10] [--cases NAME ...]
+                                      [--profile] [--json FILE]
 
 An update as in training: sampling windows, losses, gradients, clipping, AdamW, the step of the multiplier; with td3
 also targets, two steps of the critics and the averages; hidden 512, 4 layers, 4 heads, 20 steps; on a GPU compiled and
@@ -15,7 +16,7 @@ import json
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +51,10 @@ def timed(update: Callable[[], object], calls: int, device: str) -> float:
     return 1e3 * (time.perf_counter() - begun) / calls
 
 
-def measure(batch: int, device: str, rounds: int, profile: bool) -> list[dict[str, Any]]:
+def measure(names: Sequence[str], batch: int, device: str, rounds: int, profile: bool) -> list[dict[str, Any]]:
     made, peaks = {}, {}
-    for name, fields in CASES.items():
+    for name in dict.fromkeys(("odt", *names)):
+        fields = CASES[name]
         case = {"what": "update", "batch": batch, "context": 20, "precision": "bf16"} | fields
         before = torch.cuda.memory_allocated() if device == "cuda" else 0
         if device == "cuda":
@@ -88,12 +90,13 @@ def main() -> None:
     arguments.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     arguments.add_argument("--batch", type=int, nargs="+", default=[64, 256])
     arguments.add_argument("--rounds", type=int, default=10)
+    arguments.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES), help="odt is always among them")
     arguments.add_argument("--profile", action="store_true")
     arguments.add_argument("--json", type=Path)
     asked = arguments.parse_args()
     rows = []
     for batch in asked.batch:
-        rows += measure(batch, asked.device, asked.rounds, asked.profile)
+        rows += measure(asked.cases, batch, asked.device, asked.rounds, asked.profile)
         gc.collect()
         if asked.json is not None:
             asked.json.write_text(
