@@ -1,11 +1,11 @@
-"""What a user would pick instead: SAC and TD3 of Stable-Baselines3's authors, from scratch, on the robots of question 7.
+"""What a user would pick instead: SAC and TD3 of Stable-Baselines3's authors, from scratch, on question 7's robots.
 
     python studies/online_peers.py runs/peers --seeds 5                     # what is missing; may be killed
     python studies/online_peers.py runs/peers --pack results/evidence/q7-peers.json
 
 sbx, in JAX, since it is several times faster on a CPU than Stable-Baselines3 in PyTorch; settings of rl-baselines3-zoo:
-10,000 random steps first, TD3 explores with noise of 0.1, all else as sbx has it. One update per step, one thread. Every
-20,000 steps the mean action plays ten episodes.
+10,000 random steps first, TD3 explores with noise of 0.1, all else as sbx has it. One update per step, one thread.
+Every 20,000 steps the mean action plays ten episodes.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""One process at a time writes a folder."""
+"""One process at a time writes a folder or a file."""
 
 import contextlib
 import fcntl
@@ -25,3 +25,20 @@ def locked(folder: Path) -> Iterator[None]:
         file.write(f"process {os.getpid()} on {platform.node()}")
         file.flush()
         yield
+
+
+@contextlib.contextmanager
+def in_turn(file: Path) -> Iterator[None]:
+    """Only one process makes the file; others wait here, and find it made. The lock goes with its process."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    path = file.with_name(f".{file.name}.lock")
+    while True:
+        with path.open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not path.exists() or not os.path.samestat(os.fstat(lock.fileno()), path.stat()):
+                continue  # whoever held it before us has removed it
+            try:
+                yield
+            finally:
+                path.unlink()
+            return

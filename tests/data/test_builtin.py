@@ -2,6 +2,8 @@ import errno
 import hashlib
 import json
 import os
+import subprocess
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -151,6 +153,18 @@ def test_made_once_then_read_from_the_cache(folder: Path, cache: Path, monkeypat
 
     monkeypatch.setattr(builtin, "play_shards", no)
     assert same(made, builtin.make_builtin("robot", "medium", 700, folder=folder))
+
+
+def test_processes_that_want_the_same_data_take_turns(folder: Path, cache: Path) -> None:
+    """Two runs that begin together: one plays, the other waits and reads."""
+    code = "from pathlib import Path\nfrom mental_accounts.data.builtin import make_builtin\n"
+    code += f"store = make_builtin('robot', 'medium', 6_000, folder=Path({str(folder)!r}))\n"
+    code += "print(len(store.rewards), float(store.rewards.sum()))"
+    both = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [process.communicate(timeout=120)[0].strip() for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert said[0] == said[1] != ""
+    assert len(in_cache(cache)) == 1
 
 
 def test_every_shard_has_episodes_of_its_own(folder: Path) -> None:

@@ -222,6 +222,22 @@ def test_averages_follow_and_begin_afresh() -> None:
         assert torch.equal(a, b)
 
 
+def test_the_policy_follows_the_critics_as_they_were_before_the_update() -> None:
+    """So both may learn at the same time; between updates it holds the newest."""
+    updater, sampler = learner("dt")
+    values, pairs = values_of(updater), sampler.transitions()
+    old = [parameter.clone() for parameter in values.critics.parameters()]
+    values.learn(pairs)
+    for before, now, held in zip(old, values.critics.parameters(), values.followed.parameters(), strict=True):
+        assert torch.equal(before, held)
+        assert not torch.equal(now, held)
+    value = updater.update(pairs.now)
+    assert value is not None
+    values.follow(value)
+    for now, held in zip(values.critics.parameters(), values.followed.parameters(), strict=True):
+        assert torch.equal(now, held)
+
+
 @pytest.mark.parametrize("steps", [1, 2, 3, 40])
 def test_each_step_of_the_critics_takes_its_own_part_of_the_batch(steps: int) -> None:
     updater, sampler = learner("dt", critic_updates=steps)
@@ -260,6 +276,7 @@ def test_values_are_compared_with_the_returns_that_came() -> None:
         for parameter in values.critics.parameters():
             parameter.zero_()
         values.critics.biases[-1].fill_(2.0)  # worth 2 · 4 everywhere
+        values.hold_critics()
     gaps = []
     for i in (-2, -1):
         trajectory = sampler.store.slice(i)

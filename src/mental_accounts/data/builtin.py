@@ -30,6 +30,7 @@ from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import DataError
 from mental_accounts.fields import check_fields, shown
 from mental_accounts.files import read_json
+from mental_accounts.folder_lock import in_turn
 from mental_accounts.spaces import action_spec_of, state_dim_of
 
 SHARD_STEPS = 5_000
@@ -150,17 +151,33 @@ def make_builtin(
     versions = _versions()
     facts = {"env_id": recipe.env_id, "size": size, "seed": seed, "behaviours": recipe.digest, "versions": versions}
     path = cached_path(f"{robot}-{kind}", facts)
-    if path.exists():
-        try:
-            return Trajectories.load(path)
-        except DataError as error:
-            warnings.warn(f"{error} (done: it is made again now)", stacklevel=2)
-            path.unlink()
+    if (cached := _cached(path)) is not None:
+        return cached
+    with in_turn(path):
+        cached = _cached(path)
+        return _roll_out(f"{robot}-{kind}", recipe, facts, path, workers) if cached is None else cached
+
+
+def _cached(path: Path) -> Trajectories | None:
+    """A data set that has been made before; a damaged file is removed."""
+    if not path.exists():
+        return None
+    try:
+        return Trajectories.load(path)
+    except DataError as error:
+        warnings.warn(f"{error} (done: it is made again now)", stacklevel=3)
+        path.unlink(missing_ok=True)
+        return None
+
+
+def _roll_out(name: str, recipe: Recipe, facts: dict[str, Any], path: Path, workers: int | None) -> Trajectories:
+    """Play a data set, and keep it."""
+    size = facts["size"]
     obs_dim, spec = _spaces(recipe.env_id)
     _check_room(size * 4 * (obs_dim + spec.size + 4), path)
     unfinished = path.with_suffix(".shards")
-    shards = _plan(f"{robot}-{kind}", recipe, size, seed)
-    with progress_bar(f"playing {robot}-{kind}", size) as advance:
+    shards = _plan(name, recipe, size, facts["seed"])
+    with progress_bar(f"playing {name}", size) as advance:
         played = play_shards([shard for shard, _ in shards], unfinished, workers, advance)
     arrays = _whole_episodes(played, [due for _, due in shards])
     store = Trajectories.from_steps(
@@ -169,8 +186,8 @@ def make_builtin(
         terminated=arrays["terminated"],
         truncated=arrays["truncated"],
         action_spec=spec,
-        info={"name": f"{robot}-{kind}", "source": "builtin", **facts},
-        where=f"{robot}-{kind}",
+        info={"name": name, "source": "builtin", **facts},
+        where=name,
     )
     store.save(path)
     shutil.rmtree(unfinished, ignore_errors=True)

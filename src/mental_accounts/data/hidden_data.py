@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 from collections import Counter
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import gymnasium
@@ -20,6 +21,7 @@ from mental_accounts.environments.playing import Env, Played
 from mental_accounts.environments.variants import variant_spec
 from mental_accounts.errors import DataError
 from mental_accounts.files import slug
+from mental_accounts.folder_lock import in_turn
 from mental_accounts.spaces import action_spec_of
 
 DATA_VERSION = 5
@@ -62,6 +64,13 @@ def make_hidden(name: str, env_id: str, maker: Maker, size: int, seed: int = 0) 
     path = cache_folder() / "hidden" / f"{slug(name)}-{digest}.safetensors"
     if path.exists():
         return Trajectories.load(path)
+    with in_turn(path):
+        return Trajectories.load(path) if path.exists() else _roll_out(name, env_id, maker, facts, path)
+
+
+def _roll_out(name: str, env_id: str, maker: Maker, facts: dict[str, Any], path: Path) -> Trajectories:
+    """Play a data set, and keep it."""
+    size, seed = facts["size"], facts["seed"]
     env: Env = gymnasium.make(variant_spec(env_id) or env_id)
     episodes: list[Played] = []
     steps = 0

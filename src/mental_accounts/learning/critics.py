@@ -48,7 +48,7 @@ class Critics(nn.Module):
     def _through(self, x: Tensor, weights: list[Tensor], biases: list[Tensor]) -> Tensor:
         """(n, N, inputs) -> (n, N, outputs)."""
         for place, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-            x = torch.baddbmm(bias, x, weight)
+            x = torch.bmm(x, weight) + bias  # baddbmm would copy the bias to every row first
             if place < len(weights) - 1:
                 x = F.relu(F.layer_norm(x, x.shape[-1:]) if self.layer_norm else x)
         return x

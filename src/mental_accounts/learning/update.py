@@ -5,8 +5,8 @@ Losses are summed on the device and read once per iteration.
 
 import math
 import warnings
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -45,6 +45,8 @@ class Updater:
             [self.objective.log_lambda], lr=config.lambda_lr, capturable=on_gpu, fused=on_gpu
         )
         self.values = ValueLearner(policy, config, reward_scale) if config.improve == "td3" else None
+        learns_aside = on_gpu and self.values is not None and not policy.config.has_images  # they share the encoder
+        self._side = torch.cuda.Stream(device) if learns_aside else None
         self.fit = "squared_error" if isinstance(policy.head, DeterministicHead) else "nll"
         self.latest_nll = torch.zeros((), device=device)
         self.sums = torch.zeros(len(SUMMED), dtype=torch.float64, device=device)
@@ -99,10 +101,23 @@ class Updater:
             self.update(sampler())
             return
         transitions = sampler.transitions()
-        self.values.learn(transitions)
+        with self._aside():
+            self.values.learn(transitions)
         value = self.update(transitions.now)
+        if self._side is not None:
+            torch.cuda.current_stream().wait_stream(self._side)
         assert value is not None
         self.values.follow(value)
+
+    @contextmanager
+    def _aside(self) -> Iterator[None]:
+        """On a GPU, in a stream of its own: the critics' many small kernels run beside the policy's."""
+        if self._side is None:
+            yield
+            return
+        self._side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._side):
+            yield
 
     def update(self, window: Window) -> Tensor | None:
         """One update of the policy; the value of its actions (None without critics)."""

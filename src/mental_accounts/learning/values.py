@@ -6,6 +6,8 @@ As TD3 does it (Fujimoto et al., 2018), for a policy over windows as in TD3+ODT 
     L_Q = Σ_i (Q_i(x, a) - y)²,                         over all steps of the windows whose successor is known
     L_π = supervised loss - α Q₁(x, â),                 â a reparameterised action; discrete: Σ_a π(a) Q₁(x, a)
 
+In one update critics and policy learn side by side: the policy follows Q₁ as it was before the critics' steps.
+
 π is over the actions allowed, where there are masks: those forbidden neither count nor are followed.
 
 x is what the policy reads of a step: the state, and its ledger and previous reward where it reads them. With a ledger,
@@ -67,7 +69,7 @@ class ValueLearner:
         self.critics = critics_of(policy, options.critic_hidden, layer_norm=options.layer_norm).to(device)
         self.state_value = _value_network(policy.config.state_dim).to(device) if config.pays_td_errors else None
         self.average_policy = copy.deepcopy(policy).requires_grad_(False).eval()
-        self.average_critics = copy.deepcopy(self.critics).requires_grad_(False)
+        self.average_critics, self.followed = (copy.deepcopy(self.critics).requires_grad_(False) for _ in range(2))
         learned = nn.ModuleList([self.critics, *([] if self.state_value is None else [self.state_value])])
         self.optimizer = make_optimizer("adamw", learned.parameters(), options.critic_lr, 0.0, device)
         self.annealing = WarmUp(self.optimizer, 1, config.total_updates) if config.anneal else None
@@ -129,9 +131,9 @@ class ValueLearner:
         with torch.no_grad():
             features = self.policy.step_features(window)
         if isinstance(predicted, Categorical):
-            values = predicted.expected(self.critics.first(features).detach())
+            values = predicted.expected(self.followed.first(features).detach())
         else:
-            values = self.critics.first(inputs_of(self.policy, features, predicted.sample())).squeeze(-1)
+            values = self.followed.first(inputs_of(self.policy, features, predicted.sample())).squeeze(-1)
         mean = mean_over(values, window.counted)
         weight = self.alpha
         if self.options.normalised:
@@ -150,6 +152,12 @@ class ValueLearner:
         self.sums[-1].add_(policy_value)
         for average, network in self._averaged():
             torch._foreach_lerp_(list(average.parameters()), list(network.parameters()), self.options.tau)
+        self.hold_critics()
+
+    @torch.no_grad()
+    def hold_critics(self) -> None:
+        """Let the policy follow the critics as they are now."""
+        torch._foreach_copy_(list(self.followed.parameters()), list(self.critics.parameters()))
 
     @torch.no_grad()
     def restart_averages(self) -> None:
@@ -253,6 +261,7 @@ class ValueLearner:
         """The inverse of `tensors`."""
         for name, module in self._modules().items():
             module.load_state_dict(part_of(tensors, f"values.{name}."))
+        self.hold_critics()
         load_optimizer_tensors("values.optimizer", self.optimizer, tensors)
         if self.annealing is not None:
             self.annealing.load_state_dict({"updates": tensors["values.annealing.updates"]})
