@@ -4,7 +4,8 @@
     python studies/evidence.py q1 runs/evidence --commands                 # print the calls
     python studies/evidence.py q1 runs/evidence --pack results/evidence    # one small file per call, for `report`
 
-`--choosing` takes the seeds on which forms are chosen (100 to 104) instead of those of the results.
+`--choosing` takes the seeds on which forms are chosen (100 to 104) instead of those of the results; give these runs
+folders of their own, such as runs/choosing and results/choosing.
 """
 
 import argparse
@@ -36,6 +37,32 @@ RIVALS = ("ledger-odt", "gru")
 LEARNING = ("held_out=0.1", "pretrain_iterations=20", "updates_per_pretrain_iteration=400", "pretrain_eval_every=5")
 HIDDEN = ("data_steps=200000", *LEARNING, "eval_sampled=True", "warmup_updates=200")
 """Of all runs on hidden tasks: the same rule of stopping for every method."""
+ROBOT, ROBOT_STEPS, SIGNS = "broken-halfcheetah", 1_000, "bins=2,num_codes=64"
+"""An episode has so many steps, and an account is kept for each combination of signs of six torques."""
+
+
+def acting_with(steps: int) -> str:
+    """A context of so many steps, in training and while acting."""
+    return f"context_length={steps},eval_context_length={steps}"
+
+
+Q4_WITHOUT = {
+    "odt": "ODT, K = 5",
+    **{f"odt:{acting_with(steps)}": f"ODT, K = {steps}" for steps in (20, 50, 100)},
+    "odt:reward_input=state": "ODT, K = 5, reads rewards",
+    f"odt:{acting_with(50)},reward_input=state": "ODT, K = 50, reads rewards",
+    "odt:reward_input=advantage": "ODT, K = 5, reads rewards minus a state baseline",
+    f"odt:{acting_with(50)},reward_input=advantage": "ODT, K = 50, reads rewards minus a state baseline",
+    "gru": "GRU, reads rewards",
+    "gru:reward_input=advantage": "GRU, reads rewards minus a state baseline",
+}
+"""The forms without a ledger; the mechanic acts 10 to 40 steps after the fault, which 50 steps cover."""
+Q4_LEDGERS = {
+    f"ledger-odt:{SIGNS}": "ledger",
+    f"ledger-odt:{SIGNS},credit=advantage": "ledger of rewards above a state baseline",
+    f"ledger-odt:{SIGNS},state_codes=4": "ledger, accounts of 4 kinds of state",
+    f"ledger-odt:{SIGNS},credit=advantage,state_codes=4": "ledger above a baseline, 4 kinds of state",
+}
 
 
 @dataclass(frozen=True)
@@ -87,6 +114,15 @@ def q3() -> Iterator[tuple[str, Call]]:
         yield f"made-by-{maker}", Call(tuple(f"{task}/{maker}" for task in BOTH), RIVALS)
 
 
+def q4() -> Call:
+    """The robot with a hidden fault: the budget of results/hidden (10,000 updates, hidden 128), and Q1's stopping."""
+    changes = changed(
+        f"data_steps={1_000 * ROBOT_STEPS}", "updates_per_pretrain_iteration=500", "pretrain_eval_every=10",
+        "hidden=128", "reward_transform=standardised", "eval_episodes=20",
+    )  # fmt: skip
+    return Call((ROBOT,), (*Q4_WITHOUT, *Q4_LEDGERS), changes=changes)
+
+
 def q5() -> Iterator[tuple[str, Call]]:
     """The paper's experiment, by both optimisers."""
     methods = ("odt", "ewa-vq-odt", "ewa-vq-odt:account_scope=trajectory", "bc")
@@ -107,6 +143,7 @@ STUDIES: dict[str, dict[str, Call]] = {
     "q1": {"hidden": Call(BOTH, tuple(Q1_METHODS), seeds=10)},
     "q2": dict(q2()),
     "q3": dict(q3()),
+    "q4": {"broken": q4()},
     "q5": dict(q5()),
     "q6": {
         "converged": Call(PAPERS, ("odt", "ewa-vq-odt", "ledger-odt", "gru", "bc"), "converged", ("data_steps=200000",))

@@ -1,12 +1,15 @@
-"""The results on docs/results.md and docs/hidden.md and in results/hidden, from packed studies: `make results`.
+"""The results on README.md, in docs/ and in results/hidden, from packed studies: `make results`.
 
 Reads results/paper and results/converged as `mental-accounts report` does, regenerates their reports, and puts tables
-with intervals between the markers of the pages. A test checks the pages against this script.
+with intervals, and the claims (claims.py), between the markers of the pages. A test checks the pages against this
+script.
 """
 
 from pathlib import Path
 
+import claims
 import hidden_tables
+from claim_numbers import Studies
 from interval_cells import written
 from marked_pages import between
 from mental_accounts.report.analysis import Analysis, analyse
@@ -68,10 +71,13 @@ def results() -> str:
 
 def pages() -> dict[Path, str]:
     """The pages with results, regenerated."""
-    found, hidden = ROOT / "docs" / "results.md", ROOT / "docs" / "hidden.md"
-    front = between(found.read_text(), BEGIN, END, results())
+    readme, found, hidden = ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "hidden.md"
+    studies = Studies(ROOT / "results")
+    front = between(found.read_text(), claims.BEGIN, claims.END, claims.table(studies, "../"))
+    front = between(front, BEGIN, END, results())
     guide = between(hidden.read_text(), OPTIONS_BEGIN, OPTIONS_END, hidden_tables.options_summary(HIDDEN))
     return {
+        readme: between(readme.read_text(), claims.BEGIN, claims.END, claims.table(studies)),
         found: between(front, HIDDEN_BEGIN, HIDDEN_END, hidden_tables.main_table(HIDDEN)),
         hidden: between(guide, PROBE_BEGIN, PROBE_END, hidden_tables.knowledge(HIDDEN)),
         HIDDEN / "README.md": hidden_tables.page(HIDDEN),

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -325,5 +326,27 @@ def test_every_study_of_the_protocol_can_be_planned(tmp_path: Path) -> None:
             assert len(study.jobs) == len(call.tasks) * len(call.methods) * call.seeds, name
             arguments = call.arguments(evidence.FIRST_SEED, tmp_path)
             assert [arguments[arguments.index("--seeds") + 1], arguments[-2]] == [str(call.seeds), "--out"]
+    assert set(evidence.STUDIES) == {f"q{number}" for number in range(1, 8)}
     assert evidence.changed("held_out=0").count("held_out=0.1") == 0
     assert len(evidence.changed("held_out=0")) == len(evidence.HIDDEN)
+
+
+def test_question_4_has_a_thousand_episodes_and_every_form_of_the_protocol(tmp_path: Path) -> None:
+    (call,) = evidence.STUDIES["q4"].values()
+    study = plan_study(
+        call.tasks, call.methods, [1000], call.preset, parse_changes(call.changes), tmp_path, data_per_seed=True
+    )
+    configs = {job.arm.label: job.config for job in study.jobs}
+    assert list(configs) == list(call.methods) == [*evidence.Q4_WITHOUT, *evidence.Q4_LEDGERS]
+    env = gymnasium.make(find_task("broken-halfcheetah").env_id)
+    assert {config.data_steps for config in configs.values()} == {1_000 * env.spec.max_episode_steps}
+    assert {config.total_updates for config in configs.values()} == {10_000}
+    plain = [config.model for label, config in configs.items() if config.method == "odt"]
+    assert {(model.context_length, model.reward_input) for model in plain} == {
+        *((steps, "auto") for steps in (5, 20, 50, 100)),
+        *((steps, read) for steps in (5, 50) for read in ("state", "advantage")),
+    }
+    assert {model.eval_context_length for model in plain if model.context_length > 5} == {20, 50, 100}
+    ledgers = [configs[label] for label in evidence.Q4_LEDGERS]
+    assert {config.method for config in ledgers} == {"ledger-odt"}
+    assert {config.model.accounts.credit for config in ledgers} == {"reward", "advantage"}

@@ -15,7 +15,7 @@ from mental_accounts.value_options import Improve, ValueConfig
 
 Method = Literal["bc", "gru", "dt", "odt", "ewa-vq-odt", "ledger-odt"]
 Likelihood = Literal["clipped", "squashed"]
-RewardInput = Literal["auto", "none", "state"]
+RewardInput = Literal["auto", "none", "state", "advantage"]
 Windows = Literal["auto", "steps", "episodes"]
 OptimizerName = Literal["lamb", "adamw"]
 Precision = Literal["auto", "float32", "bf16"]
@@ -25,6 +25,8 @@ WITH_ACCOUNTS: tuple[Method, ...] = ("ewa-vq-odt", "ledger-odt")
 """The methods that keep mental accounts."""
 TRANSFORMERS: tuple[Method, ...] = ("dt", "odt", *WITH_ACCOUNTS)
 """The methods whose network is a transformer."""
+REWARDS_READ: tuple[RewardInput, ...] = ("state", "advantage")
+"""Values of `reward_input` with which the previous reward is read, whatever the method."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +76,9 @@ class ModelConfig:
     the data, or no bounds for tasks with published settings (as ODT)."""
     reward_input: RewardInput = "auto"
     """state: the policy also reads the previous reward, standardised on the data, by a linear map added to the state
-    token. none: it does not. auto: state for gru, none for the others."""
+    token. advantage: the same, with the reward minus what the state that it came in lets expect, by a ridge regression
+    fitted on the data (as accounts.credit advantage has it). none: it does not. auto: state for gru, none for the
+    others."""
     return_input: bool | None = None
     """Whether gru reads the return-to-go; None: no. Transformers always do, bc never does."""
     gamma: float = 1.0
@@ -154,6 +158,11 @@ class PolicyConfig(ModelConfig):
             object.__setattr__(self, "accounts", replace(self.accounts, ledger_input="state"))
         if self.enters_foregone and self.action.kind != "discrete":
             raise ValueError("accounts.foregone needs discrete actions, whose payoffs info['foregone'] can list")
+        if self.reads_advantages and self.has_images:
+            raise ValueError(
+                "reward_input 'advantage' compares rewards by a regression on the numbers of a state, and images have "
+                "too many; set it to 'state'"
+            )
         if self.action_masks and not self.action.is_discrete:
             raise ValueError("action_masks need discrete actions: each has a flag that says whether it is allowed")
         if self.accounts.window_steps and not self.acting_context <= self.accounts.window_steps <= self.context_length:
@@ -201,7 +210,12 @@ class PolicyConfig(ModelConfig):
     @property
     def reads_rewards(self) -> bool:
         """Whether the previous reward is an input."""
-        return self.reward_input == "state" or (self.reward_input == "auto" and self.is_recurrent)
+        return self.reward_input in REWARDS_READ or (self.reward_input == "auto" and self.is_recurrent)
+
+    @property
+    def reads_advantages(self) -> bool:
+        """Whether that reward is compared with what its state lets expect."""
+        return self.reward_input == "advantage"
 
     @property
     def reads_returns(self) -> bool:
@@ -405,7 +419,7 @@ class TrainConfig:
         elif self.method == "ledger-odt":
             accounts = replace(accounts, ledger_input="none", **OF_THE_BIAS)
         if method == "bc":
-            model = replace(model, reward_input="none" if model.reward_input == "state" else model.reward_input)
+            model = replace(model, reward_input="none" if model.reward_input in REWARDS_READ else model.reward_input)
             model = replace(model, return_input=None)
         elif method == "gru":
             model = replace(model, windows="auto" if model.windows == "steps" else model.windows)
@@ -425,8 +439,8 @@ class TrainConfig:
 
 def _check_inputs(method: Method, model: ModelConfig) -> None:
     """Refuse inputs and windows that a method does not have."""
-    if method == "bc" and (model.reward_input == "state" or model.return_input):
-        name, off = ("reward_input", "'none'") if model.reward_input == "state" else ("return_input", "None")
+    if method == "bc" and (model.reward_input in REWARDS_READ or model.return_input):
+        name, off = ("reward_input", "'none'") if model.reward_input in REWARDS_READ else ("return_input", "None")
         raise ValueError(f"method bc reads the state alone; set {name} to {off}, or method to dt")
     if method in TRANSFORMERS and model.return_input is False:
         raise ValueError(f"method {method} always reads the return-to-go; leave return_input out, or set method to gru")

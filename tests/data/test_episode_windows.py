@@ -22,9 +22,8 @@ def sampler_of(
     store: ma.Trajectories, batch: int = 64, length: int = L, carried: int = 0, lead: bool = True, seed: int = 0
 ) -> EpisodeSampler:
     generator = torch.Generator(store.device).manual_seed(seed)
-    return EpisodeSampler(
-        store, batch, length, generator, carried=carried, lead=lead, previous_rewards=True, previous_actions=True
-    )
+    before = {"previous_rewards": True, "previous_actions": True, "previous_observations": True}
+    return EpisodeSampler(store, batch, length, generator, carried=carried, lead=lead, **before)
 
 
 def places_of(parts: list[Episode]) -> dict[bytes, tuple[int, int]]:
@@ -68,6 +67,7 @@ def test_a_window_is_an_episode_or_a_piece_with_what_comes_before(
             assert bool((window.counted[b].long().diff() >= 0).all())
             part = slice(first, first + len(steps))
             before = {"previous_rewards": parts[i].rewards, "previous_actions": parts[i].actions}
+            before["previous_observations"] = parts[i].observations
             for name, values in {"rewards": parts[i].rewards, "actions": parts[i].actions, **before}.items():
                 wanted = values[part]
                 if name in before:
@@ -194,6 +194,10 @@ def test_what_each_method_learns_from() -> None:
     assert (recurrent.previous_rewards, recurrent.previous_actions) == (True, True)
     cut = made(method="gru", episode_length=20, reward_input="none")
     assert (cut.context_length, cut.stride, cut.carried, cut.previous_rewards) == (40, 20, 20, False)
+    for changes in ({"method": "odt"}, {"method": "odt", "windows": "episodes"}, {"method": "gru"}):
+        compared = made(reward_input="advantage", **changes)
+        assert (compared.previous_rewards, compared.previous_observations) == (True, True)
+        assert not made(reward_input="state", **changes).previous_observations
     later = made(method="gru", longest=80)
     assert (later.context_length, later.carried) == (80, 0)
 

@@ -32,7 +32,7 @@ class CountedKernels(TorchDispatchMode):
 
 def sampler_of(store: Trajectories, batch: int = 64, scope: str = "trajectory", seed: int = 0) -> WindowSampler:
     generator = torch.Generator(store.device).manual_seed(seed)
-    return WindowSampler(store, batch, K, generator, scope, previous_rewards=True)
+    return WindowSampler(store, batch, K, generator, scope, previous_rewards=True, previous_observations=True)
 
 
 def first_steps(windows: object, parts: list[Episode]) -> list[tuple[int, int]]:
@@ -63,6 +63,7 @@ def test_every_window_is_the_slice_of_its_trajectory(scope: str, device: str) ->
                 "actions": part.actions,
                 "rewards": part.rewards,
                 "previous_rewards": np.concatenate([np.zeros(1, part.rewards.dtype), part.rewards[:-1]]),
+                "previous_observations": np.concatenate([np.zeros_like(part.observations[:1]), part.observations[:-1]]),
                 "returns_to_go": whole.returns_to_go.cpu().numpy(),
                 "timesteps": np.arange(len(part.rewards)),
                 "codes": whole.codes.cpu().long().numpy(),

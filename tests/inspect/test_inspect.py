@@ -58,6 +58,7 @@ KINDS: dict[str, PolicyConfig] = {
         {"rule": "canonical", "account_scope": "window", "read": "now"}, eval_context_length=2
     ),
     "rewards and a range": config(reward_input="state", return_range=(0.5, 2.0)),
+    "rewards above a baseline": config(reward_input="advantage"),
     "ledger-odt": config({"beta": 0.05}, method="ledger-odt"),
     "ledger-odt, window": config({"beta": 0.05, "account_scope": "window"}, method="ledger-odt", eval_context_length=2),
     "odt": config(method="odt"),

@@ -14,7 +14,9 @@ from .test_half_weights import set_up
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("optimizer", "improve"), [("lamb", "none"), ("adamw", "none"), ("adamw", "td3")])
-@pytest.mark.parametrize("accounts", [{}, {"account_scope": "window", "ledger_input": "state"}, "ledger-odt"])
+@pytest.mark.parametrize(
+    "accounts", [{}, {"account_scope": "window", "ledger_input": "state"}, "ledger-odt", "rewards"]
+)
 def test_compiled_updates_equal_plain_ones(
     aim: TrainConfig,
     optimizer: str,
@@ -23,10 +25,12 @@ def test_compiled_updates_equal_plain_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager", fullgraph=True))
-    options = {} if accounts == "ledger-odt" else accounts
+    options = {} if isinstance(accounts, str) else accounts
     model = replace(aim.model, dropout=0.0, accounts=replace(aim.model.accounts, **options))
     config = replace(aim, optimizer=optimizer, model=model, improve=improve)
     config = config.for_method("ledger-odt") if accounts == "ledger-odt" else config
+    if accounts == "rewards":
+        config = replace(config, method="odt", model=replace(model, reward_input="advantage"))
     results = []
     for compiled in (False, True):
         updater, sampler = set_up(config)

@@ -45,6 +45,8 @@ def make_policy(config: PolicyConfig, seed: int = 0, dtype: torch.dtype = torch.
         if config.reads_rewards:
             policy.reward_mean.fill_(0.3)
             policy.reward_std.fill_(1.7)
+        if policy.reward_baseline is not None:
+            policy.reward_baseline.fit(torch.randn(60, config.state_dim), torch.randn(60))
     return policy.to(dtype).eval()
 
 
@@ -72,6 +74,8 @@ def make_window(
     }
     if config.reads_rewards:
         window["previous_rewards"] = torch.randn(B, K)
+    if config.reads_advantages:
+        window["previous_observations"] = torch.randn(B, K, config.state_dim)
     if config.is_recurrent:
         window["previous_actions"] = random_actions(config, B, K)
     for n, pad in enumerate(padding or []):

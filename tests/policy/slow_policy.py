@@ -20,6 +20,16 @@ def softmax(z):
     return e / e.sum()
 
 
+def expected_reward(w, state):
+    """A constant, and terms in the standardised state and its squares, number by number."""
+    coefficients, total = w["reward_baseline.coefficients"].double(), 0.0
+    for place in range(len(state)):
+        z = (state[place] - w["reward_baseline.mean"][place].double()) / w["reward_baseline.std"][place].double()
+        z = z.clamp(-10, 10)
+        total = total + coefficients[1 + place] * z + coefficients[1 + len(state) + place] * z * z
+    return coefficients[0] + total
+
+
 def tokens_of(w, config, window, n):
     """(3K, hidden) tokens of example n, and which of them are there."""
     K = window["observations"].shape[1]
@@ -29,9 +39,11 @@ def tokens_of(w, config, window, n):
         g = linear(w, "embedding.embed_return", window["returns_to_go"][n, t].double().reshape(1) * config.return_scale)
         normal = (window["observations"][n, t].double() - w["state_mean"]) / w["state_std"]
         s = linear(w, "embedding.embed_state", normal)
-        if config.reward_input == "state" and int(window["timesteps"][n, t]) > 0:
-            reward = (window["previous_rewards"][n, t].double() - w["reward_mean"]) / w["reward_std"]
-            s = s + w["embed_reward.weight"][:, 0] * reward
+        if config.reward_input in ("state", "advantage") and int(window["timesteps"][n, t]) > 0:
+            paid = window["previous_rewards"][n, t].double()
+            if config.reward_input == "advantage":
+                paid = paid - expected_reward(w, window["previous_observations"][n, t].double())
+            s = s + w["embed_reward.weight"][:, 0] * (paid - w["reward_mean"]) / w["reward_std"]
         if config.action.is_discrete:
             a = w["embedding.embed_action.weight"][int(window["actions"][n, t]) - config.action.start]
         else:

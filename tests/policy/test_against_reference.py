@@ -20,7 +20,7 @@ def configurations(draw: st.DrawFn) -> object:
         inner=draw(st.sampled_from([None, 5])),
         timestep_embedding=draw(st.booleans()),
         order_embedding=draw(st.booleans()),
-        reward_input=draw(st.sampled_from(["none", "state"])),
+        reward_input=draw(st.sampled_from(["none", "state", "advantage"])),
         accounts={
             "codebook": codebook,
             "num_codes": 4,
@@ -159,12 +159,14 @@ def test_options_leave_the_initial_weights_of_everything_else_alone(option: dict
 
 def test_reading_rewards_leaves_the_initial_weights_of_everything_else_alone() -> None:
     policies = []
-    for reward_input in ("none", "state"):
+    for reward_input in ("none", "state", "advantage"):
         torch.manual_seed(3)
         policies.append(DecisionTransformer(tiny({"ledger_input": "state"}, reward_input=reward_input)).state_dict())
-    plain, more = policies
+    plain, more, most = policies
     assert all(torch.equal(value, more[name]) for name, value in plain.items())
+    assert all(torch.equal(value, most[name]) for name, value in more.items())
     assert set(more) - set(plain) == {"embed_reward.weight", "reward_mean", "reward_std"}
+    assert set(most) - set(more) == {f"reward_baseline.{name}" for name in ("mean", "std", "coefficients")}
 
 
 def test_beta_per_token_begins_as_one_beta() -> None:

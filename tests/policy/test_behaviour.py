@@ -88,7 +88,7 @@ def test_causality_through_tokens_and_accounts(accounts: dict[str, object], acti
     accounts=st.sampled_from(BOTH),
     ordered=st.booleans(),
     method=st.sampled_from(["dt", "odt", "ewa-vq-odt"]),
-    reward_input=st.sampled_from(["none", "state"]),
+    reward_input=st.sampled_from(["none", "state", "advantage"]),
 )
 def test_padding_is_inert_and_equals_a_short_context(
     pad: int, accounts: dict[str, object], ordered: bool, method: str, reward_input: str
@@ -123,7 +123,7 @@ def test_padded_discrete_actions_may_be_any_number(method: str) -> None:
 @pytest.mark.parametrize("scope", ["trajectory", "window"])
 @pytest.mark.parametrize("accounts", [*BOTH, None])
 @pytest.mark.parametrize("action", [BOX, DISCRETE])
-@pytest.mark.parametrize("reward_input", ["none", "state"])
+@pytest.mark.parametrize("reward_input", ["none", "state", "advantage"])
 def test_live_equals_offline(scope: str, accounts: dict[str, object] | None, action: object, reward_input: str) -> None:
     """Rolling episodes step by step gives the distributions of one forward over the recorded windows.
 
@@ -168,8 +168,10 @@ def test_live_equals_offline(scope: str, accounts: dict[str, object] | None, act
                     "returns_to_go": to_go[:, part],
                     "timesteps": steps[:, part],
                 }
-                if reward_input == "state":
+                if reward_input != "none":
                     window["previous_rewards"] = torch.nn.functional.pad(rewards, (1, 0))[:, part]
+                if reward_input == "advantage":
+                    window["previous_observations"] = torch.nn.functional.pad(observations, (0, 0, 1, 0))[:, part]
                 if scope == "window":
                     reached = slice(max(0, t - L + 1), t + 1)
                     long = {"observations": observations[:, reached], "actions": actions[:, reached]}

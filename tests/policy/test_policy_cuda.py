@@ -19,6 +19,7 @@ CONFIGS = {
     "now": tiny({"beta": 0.7, "read": "now"}),
     "per layer and head": tiny({"beta": 0.7, "beta_learned": True, "beta_per": "layer-head"}),
     "discrete": tiny({"beta": 0.7}, action=DISCRETE),
+    "rewards above a baseline": tiny(method="odt", reward_input="advantage"),
     "gru": tiny(method="gru", gru_layers=2, return_input=True),
     "gru, discrete": tiny(method="gru", action=DISCRETE),
     "late": tiny({"ledger_input": "state", "ledger_channels": ("count", "balance", "mean"), "reward_delay": 2}),

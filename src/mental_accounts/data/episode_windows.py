@@ -43,6 +43,7 @@ class EpisodeSampler(WindowSampler):
         lead: bool = False,
         previous_rewards: bool = False,
         previous_actions: bool = False,
+        previous_observations: bool = False,
     ) -> None:
         super().__init__(
             store,
@@ -52,6 +53,7 @@ class EpisodeSampler(WindowSampler):
             account_scope,
             previous_rewards=previous_rewards,
             previous_actions=previous_actions,
+            previous_observations=previous_observations,
         )
         self.carried, self.lead, self.stride = carried, lead, length
         self._starts = torch.empty(0, dtype=torch.int64, device=store.device)
@@ -126,13 +128,14 @@ def sampler_for(
 
     `longest` is the most steps that an episode may have which is appended to the store later.
     """
-    scope, rewards = policy.accounts.account_scope, policy.reads_rewards
+    scope = policy.accounts.account_scope
+    read = {"previous_rewards": policy.reads_rewards, "previous_observations": policy.reads_advantages}
     if not policy.learns_episodes:
-        return WindowSampler(store, batch_size, policy.context_length, generator, scope, previous_rewards=rewards)
+        return WindowSampler(store, batch_size, policy.context_length, generator, scope, **read)
     longest = max(longest, int(store.lengths.max()))
     if not policy.is_recurrent:
         length = min(policy.context_length, longest)
-        return EpisodeSampler(store, batch_size, length, generator, scope, previous_rewards=rewards)
+        return EpisodeSampler(store, batch_size, length, generator, scope, **read)
     length = min(policy.episode_length, longest)
     return EpisodeSampler(
         store,
@@ -141,6 +144,7 @@ def sampler_for(
         generator,
         carried=length if longest > length else 0,
         lead=True,
-        previous_rewards=rewards,
+        previous_rewards=policy.reads_rewards,
         previous_actions=True,
+        previous_observations=policy.reads_advantages,
     )

@@ -38,7 +38,7 @@ class WindowSampler:
 
     `account_scope` says where accounts begin: with the trajectory (its stored attractions are read), or with the window
     (its codes and rewards are traced). `previous_rewards` adds the reward before each step, `previous_actions` the
-    action. `generator` is on the store's device.
+    action, `previous_observations` the observation. `generator` is on the store's device.
 
     A call can be captured in a CUDA graph: register the generator with the graph and pin the store's addresses;
     replays then draw from the current contents of the store (changes to it are kernels on the current stream).
@@ -54,6 +54,7 @@ class WindowSampler:
         *,
         previous_rewards: bool = False,
         previous_actions: bool = False,
+        previous_observations: bool = False,
     ) -> None:
         if batch_size < 1 or context_length < 1:
             raise DataError(f"batch_size and context_length must be at least 1, got {batch_size} and {context_length}")
@@ -71,6 +72,7 @@ class WindowSampler:
         self.stride = context_length
         """Windows that begin so many steps apart have all steps, each once."""
         self.previous_rewards, self.previous_actions = previous_rewards, previous_actions
+        self.previous_observations = previous_observations
         self._back = torch.arange(-context_length, 0, device=store.device)  # offsets from the window's end
         self.uncompile()
 
@@ -146,7 +148,7 @@ class WindowSampler:
             return column.index_select(0, rows).view(*shape, *column.shape[1:])  # (B, K, ...)
 
         rewards, timesteps, before = read("rewards"), read("timesteps").long(), row
-        if self.previous_rewards or self.previous_actions:
+        if self.previous_rewards or self.previous_actions or self.previous_observations:
             before = torch.where(timesteps.flatten() > 0, row - 1, self.store.storage.blank)
         codes = attractions = weights = balances = None
         allowed = read("action_masks") if "action_masks" in columns else None
@@ -174,6 +176,7 @@ class WindowSampler:
             weights=weights,
             balances=balances,
             previous_rewards=read("rewards", before) if self.previous_rewards else None,
+            previous_observations=read("observations", before) if self.previous_observations else None,
             previous_actions=read("actions", before) if self.previous_actions else None,
             action_masks=allowed,
         )

@@ -34,8 +34,9 @@ class ActingStep(nn.Module):
         names = ["observations", "actions", "returns_to_go", "timesteps", "mask", "return_now", "timestep_now"]
         if config.is_recurrent:  # its window is the step alone
             names = ["actions", *(["return_now"] if config.reads_returns else []), "timestep_now", "memory"]
+            names += ["observations"] if config.reads_advantages else []
         elif config.reads_rewards:
-            names += ["previous_rewards", "reward_now"]
+            names += ["previous_rewards", "reward_now", *(["previous_observations"] if config.reads_advantages else [])]
         names += ["action_masks"] if config.action_masks and config.enters_foregone else []
         of_windows = accounts.account_scope == "window"
         if config.has_accounts:

@@ -56,6 +56,7 @@ class Context:
         self.actions = action_scale.first.to(device, kind).expand(n, K, *config.action.shape).clone()
         self.returns_to_go = torch.zeros(n, K, device=device)
         self.previous_rewards = torch.zeros(n, K, device=device) if config.reads_rewards else None
+        self.previous_observations = torch.zeros_like(self.observations) if config.reads_advantages else None
         self.previous_actions = torch.zeros_like(self.actions) if config.is_recurrent else None
         flags = (n, K, sum(config.action.choices))
         self.action_masks = torch.zeros(flags, device=device, dtype=torch.bool) if config.action_masks else None
@@ -120,6 +121,7 @@ class Context:
         allowed = self._checked_masks(action_masks)
         observed = observed.to(self.observations.device)
         self.settle(observed)
+        before = None if self.previous_observations is None else self.observations[:, -1].clone()
         for rolling in self._rolling():
             rolling.copy_(rolling.roll(-1, dims=1))
         self.observations[:, -1] = observed
@@ -130,6 +132,8 @@ class Context:
             self.action_masks[:, -1] = allowed
         if self.previous_rewards is not None:
             self.previous_rewards[:, -1] = self.reward_now
+        if self.previous_observations is not None and before is not None:
+            self.previous_observations[:, -1] = before
         if self.previous_actions is not None:
             self.previous_actions.copy_(self.actions)  # of its one step, not chosen anew yet
         if self.books is not None:
@@ -167,6 +171,7 @@ class Context:
             self.timesteps,
             self.mask,
             previous_rewards=self.previous_rewards,
+            previous_observations=self.previous_observations,
             previous_actions=self.previous_actions,
             action_masks=self.action_masks,
             memory=self.memory,
@@ -334,7 +339,7 @@ class Context:
     def _rolling(self) -> list[Tensor]:
         """All tensors that shift by one step with every observation."""
         held: list[Tensor | None] = [self.observations, self.actions, self.returns_to_go, self.timesteps, self.mask]
-        held += [self.previous_rewards, self.action_masks]
+        held += [self.previous_rewards, self.previous_observations, self.action_masks]
         if self.books is not None:
             held += [self.codes, self.attractions, self.payoffs, self.account_mask, self.weights, self.balances]
             held.append(self.foregone_payoffs)

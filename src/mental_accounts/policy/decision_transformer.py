@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mental_accounts.accounts import StateBaseline
 from mental_accounts.checks import check_codes, check_finite, looking_is_free
 from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.context import Context, Observations
@@ -67,6 +68,7 @@ class DecisionTransformer(nn.Module):
             self.embed_reward = nn.Linear(1, config.hidden, bias=False)
             self.register_buffer("reward_mean", torch.zeros(()))
             self.register_buffer("reward_std", torch.ones(()))
+        self.reward_baseline = StateBaseline(config.state_dim) if config.reads_advantages else None
 
     @property
     def device(self) -> torch.device:
@@ -87,8 +89,12 @@ class DecisionTransformer(nn.Module):
         self.state_mean.copy_(states.mean(dim=0))
         self.state_std.copy_(spread(states))
         if self.config.reads_rewards:
-            self.reward_mean.copy_(rewards.double().mean())
-            self.reward_std.copy_(spread(rewards.double().unsqueeze(-1)).squeeze(0))
+            read = rewards.double()
+            if self.reward_baseline is not None:
+                self.reward_baseline.fit(observations, rewards)
+                read = self.reward_baseline.excess(read, observations, observations)
+            self.reward_mean.copy_(read.mean())
+            self.reward_std.copy_(spread(read.unsqueeze(-1)).squeeze(0))
         if self.accounts is not None:
             self.accounts.books.fit(self.action_scale.to_unit(actions), rewards, seed, observations)
 
@@ -135,8 +141,7 @@ class DecisionTransformer(nn.Module):
             assert window.balances is not None
             found.append(window.balances.to(found[0].dtype))
         if self.embed_reward is not None:
-            assert window.previous_rewards is not None
-            found.append(self._standardised_rewards(window.previous_rewards, window.timesteps).unsqueeze(-1))
+            found.append(self._standardised_rewards(window).unsqueeze(-1))
         return torch.cat(found, dim=-1)
 
     def unit_actions(self, window: Window) -> Tensor:
@@ -312,15 +317,8 @@ class DecisionTransformer(nn.Module):
         """The reward before each step, standardised, (B, K) -> (B, K, hidden); zero at an episode's first step."""
         if self.embed_reward is None:
             return None
-        previous, timesteps = window.previous_rewards, window.timesteps
-        if previous is None or previous.shape != timesteps.shape:
-            got = None if previous is None else tuple(previous.shape)
-            raise ValueError(
-                f"the window must have previous_rewards of shape {tuple(timesteps.shape)} for reward_input "
-                f"{self.config.reward_input!r}, got {got}"
-            )
-        with torch.autocast(previous.device.type, enabled=False):
-            embedded: Tensor = self.embed_reward(self._standardised_rewards(previous, timesteps).unsqueeze(-1))
+        with torch.autocast(window.timesteps.device.type, enabled=False):
+            embedded: Tensor = self.embed_reward(self._standardised_rewards(window).unsqueeze(-1))
         return embedded
 
     def _state_features(self, window: Window) -> Tensor:
@@ -328,9 +326,24 @@ class DecisionTransformer(nn.Module):
         states = (window.observations.to(self.state_mean.dtype) - self.state_mean) / self.state_std
         return states if self.encoder is None else self.encoder(states)
 
-    def _standardised_rewards(self, previous: Tensor, timesteps: Tensor) -> Tensor:
-        standardised = (previous.to(self.reward_mean.dtype) - self.reward_mean) / self.reward_std
-        return torch.where(timesteps > 0, standardised, 0.0)
+    def _standardised_rewards(self, window: Window) -> Tensor:
+        """The rewards before each step as the network reads them, (B, K); zero at an episode's first step."""
+        shape, dtype = tuple(window.timesteps.shape), self.reward_mean.dtype
+        previous = self._needed_for_rewards("previous_rewards", window.previous_rewards, shape).to(dtype)
+        if self.reward_baseline is not None:
+            whole = (*shape, self.config.state_dim)
+            states = self._needed_for_rewards("previous_observations", window.previous_observations, whole)
+            previous = self.reward_baseline.excess(previous, states.to(dtype), window.observations).to(dtype)
+        return torch.where(window.timesteps > 0, (previous - self.reward_mean) / self.reward_std, 0.0)
+
+    def _needed_for_rewards(self, name: str, found: Tensor | None, shape: tuple[int, ...]) -> Tensor:
+        """A part of the window that the map of rewards reads; refused where it is missing or of another shape."""
+        if found is None or tuple(found.shape) != shape:
+            got = None if found is None else tuple(found.shape)
+            raise ValueError(
+                f"the window must have {name} of shape {shape} for reward_input {self.config.reward_input!r}, got {got}"
+            )
+        return found
 
     def _attention_masks(self, window: Window, tokens: Tensor) -> list[Tensor]:
         """One additive mask per layer; the same tensor for all unless β differs by layer."""

@@ -12,8 +12,9 @@ class Window:
     """K steps of B trajectories, padded on the left: the one input of a policy, in training and while acting.
 
     Observations, actions, rewards and returns are in the environment's units. `attractions`, `codes`, `weights` and
-    `balances` are set if the policy's accounts need them, `previous_rewards` if it reads rewards, `previous_actions`
-    and `memory` if it is recurrent.
+    `balances` are set if the policy's accounts need them, `previous_rewards` if it reads rewards,
+    `previous_observations` if it compares them with what a state lets expect, `previous_actions` and `memory` if it is
+    recurrent.
     """
 
     observations: Tensor  # (B, K, state)
@@ -26,6 +27,7 @@ class Window:
     weights: Tensor | None = None  # (B, K, *code_shape): the share of each code; for soft routing
     balances: Tensor | None = None  # (B, K, ledger_size): what the ledger tells before each step; for ledger input
     previous_rewards: Tensor | None = None  # (B, K): of the step before each; not read at an episode's first step
+    previous_observations: Tensor | None = None  # (B, K, state): of the step before each, as the rewards
     previous_actions: Tensor | None = None  # as actions: of the step before each; not read at an episode's first step
     action_masks: Tensor | None = None  # (B, K, values) bool: the discrete actions allowed at each step, if it matters
     memory: Tensor | None = None  # (B, layers, hidden): the recurrent state before the first step; None: zeros

@@ -1,0 +1,198 @@
+"""What packed studies say to the questions of the protocol, and what older studies say until those are run.
+
+Each function answers one question: the comparisons under *Decides*, corrected together, and the numbers beside them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import claims_elsewhere as elsewhere
+import evidence
+from claim_numbers import Pair, Studies, Tested, counted, told
+
+PAPER, ARM, CHOOSING = "paper/runs.jsonl.gz", "hidden/arm/runs.jsonl.gz", "choosing/q4-broken.jsonl.gz"
+SCOPES = {"window": "", "trajectory": ", trajectory scope"}
+"""The authors ran window scope, which the table does not name."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What files say to a question."""
+
+    text: str
+    seeds: str
+    is_mixed: bool = False
+    """Whether its runs differ in commit, versions, hardware, data or protocol."""
+    tested: tuple[Tested, ...] = ()
+    """The comparisons that decide, corrected together; none if one of them cannot be made yet."""
+
+
+def packed(question: str, *names: str) -> tuple[str, ...]:
+    """The packed studies of a question, all of them unless named."""
+    return tuple(f"evidence/{question}-{name}.jsonl.gz" for name in names or evidence.STUDIES[question])
+
+
+def answered(studies: Studies, pairs: Sequence[Pair], planned: int, *, before: str = "", after: str = "") -> Answer:
+    """All comparisons of a question as one answer, between two texts."""
+    tested = studies.tested(pairs)
+    return Answer(before + told(tested) + after, seeds_of(tested, planned), studies.mixes(tested), tested)
+
+
+def seeds_of(tested: Sequence[Tested], planned: int) -> str:
+    """How many seeds the smallest comparison has, and of how many."""
+    fewest = min((len(one.seeds) for one in tested), default=0)
+    return str(fewest) if fewest >= planned else f"{fewest} of {planned}"
+
+
+# What was run before version 0.2.
+
+
+def papers_bias(studies: Studies) -> Answer:
+    """The last return of both scopes, on both tasks."""
+    pairs = [
+        Pair(f"{task}{words}", PAPER, task, f"ewa-vq-odt:account_scope={scope}", "odt")
+        for task in evidence.PAPERS
+        for scope, words in SCOPES.items()
+    ]
+    caveat = " (on walker2d a policy that was blind to its target; to be rerun)"
+    return answered(studies, pairs, 10, after=caveat)
+
+
+def own_ledger(studies: Studies) -> Answer:
+    """The arm, on data that the policy's own ledger made."""
+    ledger = "ewa-vq-odt:ledger_input=state,beta=0"
+    means = studies.means(ARM, "hidden-arm", {"odt": "ODT", ledger: "ledger"})
+    pairs = [Pair("the ledger against ODT", ARM, "hidden-arm", ledger, "odt")]
+    caveat = (
+        ". These data favour the ledger, and a recurrent policy that reads its rewards does as well (27, one seed); "
+        "[on data of other makers]({root}docs/hidden.md#the-data-and-who-made-them) the study is to come"
+    )
+    before = f"`hidden-arm/own-ledger`: {means}, the data {studies.played('hidden-arm', 'own-ledger')}. "
+    return answered(studies, pairs, 10, before=before, after=caveat)
+
+
+# The questions of the protocol.
+
+
+def q1(studies: Studies) -> Answer:
+    """The ledger against the GRU and against ODT, on data that it did not make."""
+    (file,) = packed("q1")
+    shown = {"ledger-odt": "ledger", "gru": "GRU", evidence.WHOLE: "whole episodes", "odt": "ODT"}
+    means = [
+        f"`{task}`: {studies.means(file, task, shown)}; without learning the highest account "
+        f"{studies.played(task, 'highest-account')}, a Bayesian {studies.played(task, 'bayes')}. "
+        for task in evidence.BOTH
+    ]
+    rivals = {"gru": "the GRU", "odt": "ODT"}
+    pairs = [
+        Pair(f"{task}, ledger against {words}", file, task, "ledger-odt", method)
+        for method, words in rivals.items()
+        for task in evidence.BOTH
+    ]
+    return answered(studies, pairs, evidence.STUDIES["q1"]["hidden"].seeds, before="".join(means))
+
+
+def q2(studies: Studies) -> Answer:
+    """The ledger against the GRU with 100 episodes; and from how many on there is no difference."""
+    sizes = {int(name.partition("-")[2]): f"evidence/q2-{name}.jsonl.gz" for name in evidence.STUDIES["q2"]}
+    pairs = {
+        size: [Pair(task, file, task, "ledger-odt", "gru") for task in evidence.BOTH]
+        for size, file in sizes.items()
+        if file in studies
+    }
+    everywhere = studies.tested([pair for of_size in pairs.values() for pair in of_size])
+    same = "; ".join(f"{task} {_same_from(task, pairs, everywhere)}" for task in evidence.BOTH)
+    before = "With 100 episodes, ledger against GRU: "
+    return answered(studies, pairs[100], 5, before=before, after=f". No difference with: {same}")
+
+
+def _same_from(task: str, pairs: Mapping[int, Sequence[Pair]], tested: Sequence[Tested]) -> str:
+    """The number of episodes from which on no difference was detected."""
+    alike = {one.pair: one.verdict == "No difference detected" for one in tested if one.pair.task == task}
+    begin = None
+    for size in sorted(pairs, reverse=True):
+        if not all(alike.get(pair, False) for pair in pairs[size] if pair.task == task):
+            break
+        begin = size
+    return "no number of episodes tried" if begin is None else f"{begin:,} episodes or more"
+
+
+def q3(studies: Studies) -> Answer:
+    """The ledger against the GRU in every setting that both were run in."""
+    pairs = [
+        Pair(name if len(call.tasks) == 1 else task, file, task, *evidence.RIVALS)
+        for name, call in evidence.STUDIES["q3"].items()
+        for file in packed("q3", name)
+        for task in call.tasks
+        if call.methods == evidence.RIVALS and file in studies
+    ]
+    tested = studies.tested(pairs)
+    return Answer(f"The ledger: {counted(tested, 'the GRU')}", seeds_of(tested, 5), studies.mixes(tested), tested)
+
+
+def q4(studies: Studies) -> Answer:
+    """The best form with a ledger against the best one without, both chosen on other seeds."""
+    (file,) = packed("q4")
+    ours, theirs = (chosen(studies, list(forms)) for forms in (evidence.Q4_LEDGERS, evidence.Q4_WITHOUT))
+    words = evidence.Q4_LEDGERS | evidence.Q4_WITHOUT
+    means = studies.means(file, evidence.ROBOT, {method: words[method] for method in (ours, theirs, "odt")})
+    before = f"`{evidence.ROBOT}`, the best forms of each kind on other seeds: {means}. "
+    pairs = [Pair("with a ledger against without", file, evidence.ROBOT, ours, theirs)]
+    return answered(studies, pairs, 5, before=before)
+
+
+def chosen(studies: Studies, forms: Sequence[str]) -> str:
+    """The form with the highest mean return on the seeds of choice."""
+    returns = {form: list(studies.returns(CHOOSING, evidence.ROBOT, form).values()) for form in forms}
+    return max((form for form in forms if returns[form]), key=lambda form: sum(returns[form]) / len(returns[form]))
+
+
+def q5(studies: Studies) -> Answer:
+    """The mean return of the first 5,000 updates, both scopes against ODT, by both optimisers."""
+    methods = {"window": "ewa-vq-odt", "trajectory": "ewa-vq-odt:account_scope=trajectory"}
+    pairs = [
+        Pair(f"{task}{words}, {optimizer}", file, task, methods[scope], "odt", "early return")
+        for optimizer in evidence.STUDIES["q5"]
+        for file in packed("q5", optimizer)
+        for task in evidence.PAPERS
+        for scope, words in SCOPES.items()
+        if file in studies
+    ]
+    return answered(studies, pairs, 20, before="Mean return within 5,000 updates, against ODT. ")
+
+
+def q6(studies: Studies) -> Answer:
+    """The ledger against ODT on the paper's tasks."""
+    (file,) = packed("q6")
+    pairs = [Pair(task, file, task, "ledger-odt", "odt") for task in evidence.PAPERS]
+    return answered(studies, pairs, 5, before="The ledger against ODT, preset `converged`. ")
+
+
+def q7(studies: Studies) -> Answer:
+    """td3+dt against odt and against td3 alone."""
+    rivals = {"odt:improve=none": "odt", "dt:imitate=offline": "td3 alone"}
+    pairs = [
+        Pair(f"{task}, against {words}", file, task, "dt", method)
+        for task in evidence.STUDIES["q7"]
+        for file in packed("q7", task)
+        for method, words in rivals.items()
+        if file in studies
+    ]
+    return answered(studies, pairs, 5, before="td3+dt after up to 200,000 steps online. ")
+
+
+def from_scratch(studies: Studies) -> Answer:
+    """Preset `online`, in small environments."""
+    robots = any(file in studies for file in packed("q7"))
+    text, seeds = elsewhere.online(studies.folder)
+    return Answer(text if robots else f"{text}. On robots: pilots only so far", seeds)
+
+
+def popgym(studies: Studies) -> Answer:
+    """PPO with a ledger and with other memories."""
+    return Answer(*elsewhere.popgym(studies.folder))
+
+
+def speed(studies: Studies) -> Answer:
+    """An update of ours beside those of other libraries."""
+    return Answer(elsewhere.speed(studies.folder), "")

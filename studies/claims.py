@@ -1,0 +1,154 @@
+"""The claims of README.md and docs/results.md: a question, what the files say, and how to make them.
+
+A question of the protocol is answered by its packed studies, results/evidence/qN-*.jsonl.gz, as soon as they are there.
+Until then an older study answers, with its caveats, or nothing does, and a line below the table says what is to come.
+`make results` writes the table; tests compare it with the files, and recompute its numbers without this package.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import claim_answers as found_in
+import evidence
+from claim_answers import ARM, CHOOSING, PAPER, Answer, packed
+from claim_numbers import Studies
+from claims_elsewhere import SPEED_FILES
+
+ONLINE = "online/runs.json"
+BEGIN, END = "<!-- claims: made by studies/results_pages.py -->", "<!-- end of claims -->"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A study that can answer."""
+
+    answer: Callable[[Studies], Answer]
+    command: str
+    files: tuple[str, ...]
+    """What it is made from, below results/."""
+    page: str | None = None
+    """What the table links to, below results/; None: the first of its files."""
+    needs_all: bool = True
+    """Whether it takes all of its files, or some."""
+
+    def is_there(self, studies: Studies) -> bool:
+        """Whether it can answer."""
+        return (all if self.needs_all else any)(file in studies for file in self.files)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A question in a newcomer's words; the first of its sources that is there answers."""
+
+    question: str
+    sources: tuple[Source, ...]
+    protocol: str | None = None
+    """The question of the protocol, which the first source answers."""
+
+
+def from_evidence(
+    question: str, answer: Callable[[Studies], Answer], files: tuple[str, ...], *, needs_all: bool
+) -> Source:
+    """A question of the protocol, as evidence.py runs it."""
+    return Source(answer, f"python studies/evidence.py {question} runs/evidence", files, needs_all=needs_all)
+
+
+RIVAL_FILES = packed("q3", *(name for name, call in evidence.STUDIES["q3"].items() if call.methods == evidence.RIVALS))
+CLAIMS = (
+    Claim(
+        "Does the paper's bias help on its own tasks?",
+        (
+            from_evidence("q5", found_in.q5, packed("q5"), needs_all=False),
+            Source(found_in.papers_bias, "mental-accounts compare --preset paper …", (PAPER,), "paper/README.md"),
+        ),
+        "Q5",
+    ),
+    Claim(
+        "Does a ledger help PPO where rewards tell what to do?",
+        (Source(found_in.popgym, "python -m studies.popgym_study …", ("popgym/runs.json",), "popgym/README.md"),),
+    ),
+    Claim(
+        "Does it help our own policy where the best action is hidden?",
+        (
+            from_evidence("q1", found_in.q1, packed("q1"), needs_all=True),
+            Source(found_in.own_ledger, "mental-accounts compare --preset hidden …", (ARM,), "hidden/README.md"),
+        ),
+        "Q1",
+    ),
+    Claim(
+        "Does it need less data than a recurrent policy?",
+        (from_evidence("q2", found_in.q2, packed("q2", "episodes-100"), needs_all=True),),
+        "Q2",
+    ),
+    Claim("Where does it break?", (from_evidence("q3", found_in.q3, RIVAL_FILES, needs_all=False),), "Q3"),
+    Claim(
+        "Does it help a robot with a hidden fault?",
+        (from_evidence("q4", found_in.q4, (*packed("q4"), CHOOSING), needs_all=True),),
+        "Q4",
+    ),
+    Claim(
+        "Does it hurt where no memory is needed?",
+        (from_evidence("q6", found_in.q6, packed("q6"), needs_all=True),),
+        "Q6",
+    ),
+    Claim(
+        "Does a robot's policy get better by acting?",
+        (from_evidence("q7", found_in.q7, packed("q7"), needs_all=False),),
+        "Q7",
+    ),
+    Claim(
+        "Does a policy learn from scratch, by acting?",
+        (
+            Source(
+                found_in.from_scratch, "python studies/online_scratch.py …", ("online/runs.json",), "online/README.md"
+            ),
+        ),
+    ),
+    Claim(
+        "How fast is it?",
+        (Source(found_in.speed, "python benchmarks/bench_peers.py …", SPEED_FILES, "README.md"),),
+    ),
+)
+
+
+def answers(studies: Studies) -> dict[Claim, tuple[Source, Answer]]:
+    """What is answered now, and by what. Where a comparison that decides has no runs yet, the next source answers."""
+    found = {}
+    for claim in CLAIMS:
+        for source in claim.sources:
+            answer = source.answer(studies) if source.is_there(studies) else None
+            if answer is not None and (answer.tested or source.page is not None):
+                found[claim] = source, answer
+                break
+    return found
+
+
+def table(studies: Studies, root: str = "") -> str:
+    """The claims as Markdown; `root` leads from the page to the repository's root."""
+    lines = ["| question | answer | seeds | study, command |", "|---|---|---:|---|"]
+    found = answers(studies)
+    for claim, (source, answer) in found.items():
+        page = source.page or next(file for file in source.files if file in studies)
+        name = (page.rpartition("/")[0] or "results") if source.page else claim.protocol
+        link = f"[{name}]({root}results/{page}): `{source.command}`"
+        seeds = answer.seeds + " †" * answer.is_mixed
+        lines.append(f"| {claim.question} | {answer.text.replace('{root}', root)} | {seeds} | {link} |")
+    notes = [to_come(studies, {claim: source for claim, (source, _) in found.items()}, root)]
+    if any(answer.is_mixed for _, answer in found.values()):
+        notes.append("† Runs of several commits, versions or machines; the study says which.")
+    return "\n".join(lines) + "\n\n" + " ".join(note for note in notes if note)
+
+
+def to_come(studies: Studies, found: Mapping[Claim, Source], root: str) -> str:
+    """Which questions of the protocol have no answer yet, and which only a part of it."""
+    missing, parts = [], []
+    for claim in (claim for claim in CLAIMS if claim.protocol is not None):
+        source = claim.sources[0]
+        there = sum(file in studies for file in source.files)
+        if found.get(claim) is not source:
+            missing.append(f"{claim.protocol}")
+        elif there < len(source.files):
+            parts.append(f"{claim.protocol} ({there} of {len(source.files)} studies)")
+    said = [f"still to come: {', '.join(sorted(missing))}"] if missing else []
+    said += [f"answered in part: {', '.join(sorted(parts))}"] if parts else []
+    return f"Of [the protocol's questions]({root}studies/PROTOCOL.md) {'; '.join(said)}." if said else ""
