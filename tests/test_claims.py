@@ -1,0 +1,174 @@
+"""The claims of the README: what the files say, and only that; they adapt as files of the evidence appear."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import claims
+import evidence
+import results_pages
+from claim_numbers import Studies
+from marked_pages import between
+from mental_accounts.report.packed import write_packed
+from mental_accounts.report.study_files import read_study_folder
+from tests.report.made_studies import write_study
+
+ROOT = Path(__file__).parents[1]
+KEPT = ("paper", "hidden", "popgym", "online", "players", "peers-h200.json", "peers-cpu.json")
+"""What the claims of before are made from."""
+Level = Callable[[str, str], float]
+"""task, method -> mean return"""
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """A folder of results without evidence."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    for name in KEPT:
+        (folder / name).symlink_to(ROOT / "results" / name)
+    return folder
+
+
+def put(results: Path, file: str, level: Level, call: evidence.Call, seeds: int = 5, spread: float = 1.0) -> None:
+    """A packed study of some question, made up."""
+
+    def value(task: str, method: str, seed: int, metric: str, step: int) -> float:
+        return level(task, method) + spread * float(
+            np.random.default_rng([seed, len(method), len(task), step]).normal()
+        )
+
+    folder = results.parent / "made" / file
+    write_study(folder, value, tasks=call.tasks, methods=call.methods, seeds=seeds)
+    path = results / file
+    path.parent.mkdir(exist_ok=True)
+    write_packed(read_study_folder(folder), path)
+
+
+def row(results: Path, question: str) -> str | None:
+    """The row of a question."""
+    rows = claims.table(Studies(results)).splitlines()
+    return next((line for line in rows if line.startswith(f"| {question}")), None)
+
+
+def test_the_readme_says_what_the_files_say() -> None:
+    page = ROOT / "README.md"
+    text = page.read_text()
+    made = claims.table(Studies(ROOT / "results"))
+    assert results_pages.pages()[page] == text == between(text, claims.BEGIN, claims.END, made)
+    assert made.replace("](", "](../") in (ROOT / "docs" / "results.md").read_text()
+    changed = text.replace("[−156, +609]", "[+56, +609]")
+    assert between(changed, claims.BEGIN, claims.END, made) != changed
+
+
+def test_the_readme_stays_short() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len(lines) <= 120
+    assert lines.index("## Read on") - lines.index("## Results") <= 30
+
+
+def test_every_claim_has_number_interval_seeds_study_and_command() -> None:
+    _, _, *rows = (line for line in claims.table(Studies(ROOT / "results")).splitlines() if line.startswith("|"))
+    assert len(rows) >= 5
+    for line in rows:
+        question, answer, seeds, made = (part.strip() for part in line.strip("|").split(" | "))
+        assert question.endswith("?")
+        assert re.search(r"\d", answer)
+        timed = question == "How fast is it?"
+        assert timed or re.search(r"\[[−+]?\d[\d.]*, [−+]?\d[\d.]*\]", answer), question
+        assert timed or re.fullmatch(r"\d+( of \d+)?( †)?", seeds), question
+        link, command = re.fullmatch(r"\[[\w-]+\]\((\S+)\): `(.+)`", made).groups()
+        assert (ROOT / link).exists()
+        assert command.startswith(("mental-accounts ", "python "))
+
+
+def test_caveats_stay_while_old_studies_answer(results: Path) -> None:
+    assert "blind to its target; to be rerun" in row(results, "Does the paper's bias")
+    hidden = row(results, "Does it help our own policy")
+    assert "These data favour the ledger" in hidden
+    assert "the study is to come" in hidden
+    assert "pilots only so far" in row(results, "Does a policy learn from scratch")
+    assert row(results, "Does it hurt") is None
+    assert "still to come: Q1, Q2, Q3, Q4, Q5, Q6, Q7." in claims.table(Studies(results))
+
+
+def test_new_evidence_takes_the_place_of_old(results: Path) -> None:
+    call = evidence.STUDIES["q5"]["adamw"]
+    put(results, "evidence/q5-adamw.jsonl.gz", lambda task, method: 2000.0 + 30 * ("ewa" in method), call, seeds=6)
+    bias = row(results, "Does the paper's bias")
+    assert "blind" not in bias
+    assert "**Higher**: hopper-medium, adamw +" in bias
+    assert bias.endswith("| 6 of 20 | [Q5](results/evidence/q5-adamw.jsonl.gz): "
+                         "`python studies/evidence.py q5 runs/evidence` |")  # fmt: skip
+    assert "answered in part: Q5 (1 of 2 studies)" in claims.table(Studies(results))
+    call = evidence.STUDIES["q6"]["converged"]
+    put(results, "evidence/q6-converged.jsonl.gz", lambda task, method: 900.0 - 50 * (method == "ledger-odt"), call)
+    assert "**Lower**: hopper-medium −5" in row(results, "Does it hurt")
+    assert "still to come: Q1, Q2, Q3, Q4, Q7" in claims.table(Studies(results))
+
+
+def test_noise_is_no_claim_and_few_seeds_are_no_test(results: Path) -> None:
+    call, file = evidence.STUDIES["q6"]["converged"], "evidence/q6-converged.jsonl.gz"
+    put(results, file, lambda task, method: 900.0, call, spread=80.0)
+    found = row(results, "Does it hurt")
+    assert re.search(r"\*\*No difference detected\*\* \(\d+ to \d+ would have been\): hopper", found)
+    (results / file).unlink()
+    put(results, file, lambda task, method: 900.0 + 50 * (method == "odt"), call, seeds=4)
+    few = row(results, "Does it hurt")
+    assert "**Too few seeds**: hopper-medium −5" in few
+    assert "(no interval)" in few
+    assert "| 4 of 5 |" in few
+
+
+def test_a_question_is_not_answered_without_the_rival_that_threatens_it(results: Path) -> None:
+    call = evidence.STUDIES["q1"]["hidden"]
+    without = evidence.Call(call.tasks, ("odt", "ledger-odt"), seeds=5)
+    file, level = "evidence/q1-hidden.jsonl.gz", lambda task, method: 40.0 - 30 * (method == "odt")
+    put(results, file, level, without)
+    assert "own-ledger" in row(results, "Does it help our own policy")
+    put(results, file, level, call, seeds=10)
+    found = row(results, "Does it help our own policy")
+    assert "own-ledger" not in found
+    assert "hidden-arm, ledger against ODT +" in found.partition("**Higher**")[2].partition("**")[0]
+    assert "a Bayesian 72.0" in found
+    assert "| 10 |" in found
+
+
+def test_forms_of_the_robot_are_chosen_on_other_seeds(results: Path) -> None:
+    call = evidence.STUDIES["q4"]["broken"]
+    ledgers, others = list(evidence.Q4_LEDGERS), list(evidence.Q4_WITHOUT)
+    put(results, "evidence/q4-broken.jsonl.gz", lambda task, method: 3000.0 + 100 * (method == ledgers[0]), call)
+    assert row(results, "Does it help a robot") is None  # nothing was chosen
+    best = {ledgers[1], others[5]}
+    put(results, "choosing/q4-broken.jsonl.gz", lambda task, method: 3000.0 + 100 * (method in best), call)
+    found = row(results, "Does it help a robot")
+    assert evidence.Q4_LEDGERS[ledgers[1]] in found
+    assert evidence.Q4_WITHOUT[others[5]] in found
+    assert "**No difference detected**" in found
+
+
+def test_less_data_and_the_limits_and_acting(results: Path) -> None:
+    for episodes in (30, 100, 300, 1_000):
+        call = evidence.STUDIES["q2"][f"episodes-{episodes}"]
+        gain = 20.0 if episodes <= 100 else 0.0
+
+        def level(task: str, method: str, gain: float = gain) -> float:
+            return 20.0 + gain * (method == "ledger-odt")
+
+        put(results, f"evidence/q2-episodes-{episodes}.jsonl.gz", level, call)
+    less = row(results, "Does it need less data")
+    assert "With 100 episodes, ledger against GRU: **Higher**: hidden-arm +" in less
+    assert "hidden-arm 300 episodes or more; drifting-bandit 300 episodes or more" in less
+    for name, gain in (("arms-27", 10.0), ("arms-300", -10.0), ("free", 10.0)):
+        call = evidence.STUDIES["q3"][name]
+        put(results, f"evidence/q3-{name}.jsonl.gz", lambda _, method, gain=gain: 50 + gain * (method != "gru"), call)
+    limits = row(results, "Where does it break?")
+    assert "**Higher** than the GRU in 3 of 4 settings; **Lower** than the GRU in 1 of 4 settings (arms-300)" in limits
+    call = evidence.STUDIES["q7"]["hopper-medium"]
+    put(results, "evidence/q7-hopper-medium.jsonl.gz", lambda _, method: 2000.0 + 500 * (method == "dt"), call)
+    assert "hopper-medium, against td3 alone +5" in row(results, "Does a robot's policy get better")
+    assert "Q7 (1 of 5 studies)" in claims.table(Studies(results))
+    assert "pilots" not in row(results, "Does a policy learn from scratch")
