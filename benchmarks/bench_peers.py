@@ -26,7 +26,7 @@ from mental_accounts.learning.run_folder import surroundings
 ROOT = Path(__file__).parents[1]
 PEERS = {
     "ours": None,
-    "hugging_face": ["transformers>=5"],
+    "hugging_face_dt": ["transformers>=5"],
     "torchrl_odt": ["torchrl", "transformers>=5"],
     "d3rlpy_dt": ["d3rlpy"],
 }

@@ -1,20 +1,33 @@
 """The studies of PROTOCOL.md, each as a few calls of `mental-accounts compare`.
 
     python studies/evidence.py q1 runs/evidence                            # run what is missing; may be killed
-    python studies/evidence.py q1 runs/evidence --commands                 # print the calls
-    python studies/evidence.py q1 runs/evidence --pack results/evidence    # one small file per call, for `report`
+    python studies/evidence.py q1 runs/evidence --commands                 # print the calls, run nothing
+    python studies/evidence.py q1 runs/evidence --seconds 500 --pack results/evidence    # a part; packs what there is
+    python studies/evidence.py q1 runs/evidence --skip 3 --pack results/evidence         # another part: later seeds
 
-`--choosing` takes the seeds on which forms are chosen (100 to 104) instead of those of the results; give these runs
-folders of their own, such as runs/choosing and results/choosing.
+`--pack` writes one small file per call, for `report`; what an earlier part has put there stays. `--choosing` takes the
+seeds on which forms are chosen (100 to 104) instead of those of the results; give these runs folders of their own, such
+as runs/choosing and results/choosing.
 """
 
 import argparse
+import os
 import shlex
-import subprocess
+import signal
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from rich.console import Console
+
+from mental_accounts.folder_lock import locked
+from mental_accounts.front_door.compare import pack_study, plan_study, seeds_from
+from mental_accounts.presets import PresetName
+from mental_accounts.study.launch import run_study
+from mental_accounts.study.plan import parse_changes
+from mental_accounts.study.running import Running
 
 FIRST_SEED, FIRST_CHOOSING = 1000, 100
 PAPERS = ("hopper-medium", "walker2d-medium-replay")
@@ -71,7 +84,7 @@ class Call:
 
     tasks: tuple[str, ...]
     methods: tuple[str, ...]
-    preset: str = "hidden"
+    preset: PresetName = "hidden"
     changes: tuple[str, ...] = HIDDEN
     seeds: int = 5
 
@@ -156,6 +169,37 @@ STUDIES: dict[str, dict[str, Call]] = {
 """By question of the protocol, then by name."""
 
 
+def make(call: Call, first_seed: int, out: Path, seconds: float | None) -> bool:
+    """Run what is missing, without a report; False if time was up first. Runs can go on from their checkpoints."""
+    seeds = seeds_from(first_seed, call.seeds)
+    changes = parse_changes(call.changes)
+    study = plan_study(call.tasks, call.methods, seeds, call.preset, changes, out, data_per_seed=True)
+    command = ["mental-accounts", *call.arguments(first_seed, out)]
+    if seconds is not None:
+        signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.1))
+    try:
+        with locked(out):
+            outcome = run_study(study, Running(), command, shlex.join(command), Console(stderr=True))
+    except KeyboardInterrupt:
+        if seconds is None:
+            raise
+        return False
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    for name, problem in outcome.problems.items():
+        print(f"failed: {name}: {problem}", file=sys.stderr)
+    return True
+
+
+def pack(parts: Sequence[Path], file: Path) -> None:
+    """Put the parts of a call into one file, with what it holds already."""
+    found = [*([file] if file.exists() else []), *(part for part in parts if (part / "study.json").exists())]
+    if found:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        print(f"{file}: {pack_study(found, file)} runs", file=sys.stderr)
+
+
 def main() -> None:
     """Run, print or pack the calls of one question."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -163,24 +207,29 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where the runs are")
     parser.add_argument("--only", nargs="*", help="names of calls; default: all")
     parser.add_argument("--choosing", action="store_true", help="the seeds on which forms are chosen")
-    parser.add_argument("--seeds", type=int, help="fewer seeds than the protocol's")
+    parser.add_argument("--seeds", type=int, help="how many seeds; default: the protocol's, less those skipped")
+    parser.add_argument("--skip", type=int, default=0, help="how many of the first seeds are left to another part")
+    parser.add_argument("--seconds", type=float, help="stop after so long; the same command goes on")
     parser.add_argument("--commands", action="store_true", help="print the calls, run nothing")
-    parser.add_argument("--pack", type=Path, help="run nothing: pack what there is into this folder")
+    parser.add_argument("--pack", type=Path, help="pack what there is into this folder, after running")
     given = parser.parse_args()
-    calls = STUDIES[given.question]
+    calls, ends = STUDIES[given.question], time.monotonic() + (given.seconds or 0.0)
     unknown = [name for name in given.only or () if name not in calls]
     if unknown:
         parser.error(f"{given.question} has no call {unknown[0]!r}; there are {', '.join(calls)}")
+    is_time_left = True
     for name in given.only or calls:
-        out = given.folder / given.question / name
-        call = calls[name] if given.seeds is None else replace(calls[name], seeds=given.seeds)
-        arguments = call.arguments(FIRST_CHOOSING if given.choosing else FIRST_SEED, out)
-        if given.pack is not None:
-            arguments = ["report", str(out), "--pack", str(given.pack / f"{given.question}-{name}.jsonl.gz")]
+        call = replace(calls[name], seeds=given.seeds or calls[name].seeds - given.skip)
+        first = (FIRST_CHOOSING if given.choosing else FIRST_SEED) + given.skip
+        out = given.folder / given.question / (name if given.skip == 0 else f"{name}-from-{first}")
         if given.commands:
-            print("mental-accounts", shlex.join(arguments))
-        else:
-            subprocess.run([sys.executable, "-m", "mental_accounts", *arguments], check=True)
+            print("mental-accounts", shlex.join(call.arguments(first, out)))
+            continue
+        if is_time_left:
+            is_time_left = make(call, first, out, None if given.seconds is None else ends - time.monotonic())
+        if given.pack is not None:
+            parts = sorted(given.folder.glob(f"{given.question}/{name}-from-*"))
+            pack([out.with_name(name), *parts], given.pack / f"{given.question}-{name}.jsonl.gz")
 
 
 if __name__ == "__main__":

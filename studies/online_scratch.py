@@ -25,14 +25,22 @@ from mental_accounts.report.statistics import mean_interval
 from six_arms import best_epsilon_greedy, epsilon_greedy
 
 BANDIT = "six_arms:SixArms"
-LEDGER = ["--model.accounts.ledger-channels", "mean", "count", "--model.accounts.phi", "0.2"]
-LEDGER += ["--model.accounts.reward-transform", "raw", "--model.accounts.reward-clip", "None"]
+HIDDEN_ARM = "mental_accounts.environments:HiddenArm-v0"
+RAW = ["--model.accounts.phi", "0.2", "--model.accounts.reward-transform", "raw"]
+RAW += ["--model.accounts.reward-clip", "None"]
+LEDGER = ["--method", "ledger-odt", "--model.accounts.ledger-channels", "mean", "count", *RAW]
+BALANCES = ["--method", "ledger-odt", *RAW]
+HIDDEN_ARM_RUN = ["--values.discount", "0", "--values.critic-hidden", "256", "--batch-size", "128"]
+HIDDEN_ARM_RUN += ["--random-episodes", "40", "--online-iterations", "40", "--episodes-per-iteration", "8"]
+HIDDEN_ARM_RUN += ["--updates-per-iteration", "300"]
 BANDIT_RUN = ["--episodes-per-iteration", "4", "--values.discount", "0.9"]
 FORMS: dict[tuple[str, str], list[str]] = {
     ("CartPole-v1", "odt"): [],
     ("Pendulum-v1", "odt"): [],
-    (BANDIT, "ledger-odt"): ["--method", "ledger-odt", *LEDGER, *BANDIT_RUN],
+    (BANDIT, "ledger-odt"): [*LEDGER, *BANDIT_RUN],
     (BANDIT, "odt"): BANDIT_RUN,
+    (HIDDEN_ARM, "ledger-odt"): [*BALANCES, *HIDDEN_ARM_RUN],
+    (HIDDEN_ARM, "odt"): HIDDEN_ARM_RUN,
 }
 """Environment and method -> arguments beside the preset's."""
 FIRST_SEED = 1000
@@ -121,7 +129,8 @@ def main() -> None:
         with ThreadPoolExecutor(given.workers) as pool:
             found = list(pool.map(lambda job: train(given.folder, *job), jobs))
         given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps({"runs": found, "players": players(), **surroundings()}) + "\n")
+        beside = players() if any(job[0] == BANDIT for job in jobs) else []
+        given.out.write_text(json.dumps({"runs": found, "players": beside, **surroundings()}) + "\n")
         given.report = given.out
     content = json.loads(given.report.read_text())
     print(table(content["runs"], content["players"]))

@@ -331,6 +331,39 @@ def test_every_study_of_the_protocol_can_be_planned(tmp_path: Path) -> None:
     assert len(evidence.changed("held_out=0")) == len(evidence.HIDDEN)
 
 
+@pytest.mark.learning
+def test_a_question_is_run_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Seeds of two sessions end up in one file; time that is up loses nothing."""
+    tiny = (
+        "data_steps=400",
+        "pretrain_iterations=1",
+        "updates_per_pretrain_iteration=2",
+        "eval_episodes=2",
+        "hidden=8",
+    )
+    call = evidence.Call(("drifting-bandit",), ("odt", "ledger-odt"), changes=(*tiny, "heads=1", "layers=1"), seeds=2)
+    monkeypatch.setattr(evidence, "STUDIES", {"q1": {"hidden": call}})
+    packed = tmp_path / "packed" / "q1-hidden.jsonl.gz"
+
+    def run(*arguments: str) -> None:
+        monkeypatch.setattr("sys.argv", ["evidence.py", "q1", str(tmp_path / "runs"), *arguments])
+        evidence.main()
+
+    run("--seeds", "1", "--seconds", "0.1", "--pack", str(packed.parent))
+    assert not packed.exists() or not read_study(packed).runs
+    run("--seeds", "1", "--seconds", "100", "--pack", str(packed.parent))
+    assert [run.seed for run in read_study(packed).runs] == [1000, 1000]
+    run("--skip", "1", "--pack", str(packed.parent))
+    found = read_study(packed)
+    assert sorted((run.method, run.seed) for run in found.runs) == [
+        ("ledger-odt", 1000), ("ledger-odt", 1001), ("odt", 1000), ("odt", 1001),
+    ]  # fmt: skip
+    run("--skip", "1", "--commands")
+    assert "--seeds 1 --first-seed 1001 --data-per-seed" in capsys.readouterr().out
+
+
 def test_question_4_has_a_thousand_episodes_and_every_form_of_the_protocol(tmp_path: Path) -> None:
     (call,) = evidence.STUDIES["q4"].values()
     study = plan_study(

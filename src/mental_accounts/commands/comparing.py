@@ -100,7 +100,8 @@ class ReportCommand:
     out: Path | None = None
     """Where to; None: into the comparison's folder, or the current one."""
     pack: Path | None = None
-    """Instead of a report, write the comparison as one small file, NAME.jsonl.gz, that `report` reads as well."""
+    """Instead of a report, write the comparison as one small file, NAME.jsonl.gz, that `report` reads as well. Several
+    folders or packed files are put together: parts of one comparison, with other seeds or tasks."""
 
     def execute(self) -> int:
         """Read and write."""

@@ -20,10 +20,10 @@ from mental_accounts.presets import PresetName, preset_of, usual_comparison
 from mental_accounts.report.analysis import Analysis, analyse
 from mental_accounts.report.figures import check_matplotlib
 from mental_accounts.report.inspected import inspect_evidence
+from mental_accounts.report.merging import merged
 from mental_accounts.report.packed import write_packed
 from mental_accounts.report.report import Report, write_report
-from mental_accounts.report.runs import Evidence, is_study, read_runs, read_study
-from mental_accounts.report.study_files import read_study_folder
+from mental_accounts.report.runs import Evidence, files_of, is_study, read_runs, read_study
 from mental_accounts.study.launch import Outcome, check_study, run_study
 from mental_accounts.study.plan import OWN_FLAGS, Arm, Study
 from mental_accounts.study.running import LauncherKind, Running
@@ -204,8 +204,13 @@ def report_folders(folders: Sequence[Path], out: Path | None, say: Say) -> Compa
 
 
 def pack_study(folders: Sequence[Path], path: Path) -> int:
-    """Write a comparison as one small file that `report_folders` can read; returns the number of runs."""
-    return write_packed(read_study_folder(_first_of(folders)), path)
+    """Write a comparison as one small file that `report_folders` can read; returns the number of runs.
+
+    Several folders or packed files are parts of one comparison, with other seeds or tasks.
+    """
+    if not folders:
+        raise UsageError("give the folder of a comparison, or those of its parts")
+    return write_packed(merged([files_of(part) for part in folders]), path)
 
 
 def _first_of(folders: Sequence[Path]) -> Path:
@@ -216,7 +221,7 @@ def _first_of(folders: Sequence[Path]) -> Path:
     if missing is not None:
         raise UsageError(f"{missing} does not exist; give the folder of a comparison, or folders of runs")
     if any(map(is_study, folders)) and len(folders) > 1:
-        raise UsageError("give one comparison at a time, or folders of runs")
+        raise UsageError("give one comparison at a time (parts of one are put together by --pack), or folders of runs")
     return folders[0]
 
 

@@ -19,8 +19,8 @@ Accounts that are paid by TD errors need the value of a state alone, V(s'): a sm
 
 import copy
 import warnings
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
 
 import torch
@@ -109,6 +109,21 @@ class ValueLearner:
 
     def learn(self, transitions: Transitions) -> None:
         """The critics' steps of one update, each on its own part of the windows."""
+        with self._fast_products():
+            self._learn(transitions)
+
+    @contextmanager
+    def _fast_products(self) -> Iterator[None]:
+        """On a GPU, unless float32 is asked for: the critics' products on its matrix units, in TF32."""
+        before = torch.get_float32_matmul_precision()
+        is_wanted = self.policy.device.type == "cuda" and self._precision == "bf16"
+        torch.set_float32_matmul_precision("high" if is_wanted else before)
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+    def _learn(self, transitions: Transitions) -> None:
         with torch.no_grad(), nullcontext() if self._half is None else self._half.in_place():
             inputs, targets, ahead = self._targets(transitions)
         actions, known = self.policy.unit_actions(transitions.now), transitions.known

@@ -4,8 +4,8 @@ At each step it reads the standardised state, the previous action and, where con
 return-to-go: each by a linear map, and their sum by ReLU. At an episode's first step there is no previous action and no
 previous reward, and their maps add nothing.
 
-All of it is computed in full precision even under autocast: rounding errors of a state would add up over an episode,
-and the time goes into the sequence of steps rather than into products.
+States are computed in full precision even under autocast: rounding errors would add up over an episode, and the time
+goes into the sequence of steps rather than into products. (Gradients are cuDNN's, whose products may be in TF32.)
 """
 
 from collections.abc import Sequence
@@ -84,7 +84,7 @@ class Recurrent(nn.Module):
             x = _gather(x, (places + padding) % K)
         for number, (layer, state) in enumerate(zip(self._grus, before, strict=True)):
             x = self._drop(x) if number else x
-            x = layer(x.transpose(0, 1), state.unsqueeze(0).contiguous())[0].transpose(0, 1)
+            x = _through(layer, x.transpose(0, 1), state.unsqueeze(0).contiguous()).transpose(0, 1)
             after.append(_gather(x, (steps - 1).clamp(min=0).unsqueeze(-1)))  # (B, 1, hidden)
         return x if padding is None else _gather(x, (places - padding) % K), torch.cat(after, dim=1)
 
@@ -102,6 +102,13 @@ class Recurrent(nn.Module):
     @property
     def _grus(self) -> list[nn.GRU]:
         return [layer for layer in self.layers if isinstance(layer, nn.GRU)]
+
+
+def _through(layer: nn.GRU, x: Tensor, state: Tensor) -> Tensor:
+    """(K, B, hidden), (1, B, hidden) -> (K, B, hidden), without the TF32 that cuDNN uses unless told."""
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        found: Tensor = layer(x, state)[0]
+    return found
 
 
 def _gather(x: Tensor, places: Tensor) -> Tensor:

@@ -108,13 +108,18 @@ def is_study(place: Path) -> bool:
     return place.is_file() or any((place / name).exists() for name in (STUDY_FILE, PACKED_FILE))
 
 
+def files_of(place: Path) -> StudyFiles:
+    """The files of a comparison, from its folder or its packed file."""
+    if place.is_file():
+        return read_packed(place)
+    if not (place / STUDY_FILE).exists() and (place / PACKED_FILE).exists():
+        return read_packed(place / PACKED_FILE)
+    return read_study_folder(place)
+
+
 def read_study(place: Path) -> Evidence:
     """The runs of a comparison, from its folder or its packed file."""
-    if place.is_file():
-        return _evidence(read_packed(place))
-    if not (place / STUDY_FILE).exists() and (place / PACKED_FILE).exists():
-        return _evidence(read_packed(place / PACKED_FILE))
-    return _evidence(read_study_folder(place))
+    return _evidence(files_of(place))
 
 
 def _evidence(files: StudyFiles) -> Evidence:
