@@ -24,7 +24,7 @@ class Answer:
     is_mixed: bool = False
     """Whether its runs differ in commit, versions, hardware, data or protocol."""
     tested: tuple[Tested, ...] = ()
-    """The comparisons that decide, corrected together; none if one of them cannot be made yet."""
+    """The comparisons that decide, corrected together; none if they cannot be made yet."""
 
 
 def packed(question: str, *names: str) -> tuple[str, ...]:
@@ -96,25 +96,22 @@ def q2(studies: Studies) -> Answer:
     """The ledger against the GRU with 100 episodes; and from how many on there is no difference."""
     sizes = {int(name.partition("-")[2]): f"evidence/q2-{name}.jsonl.gz" for name in evidence.STUDIES["q2"]}
     pairs = {
-        size: [Pair(task, file, task, "ledger-odt", "gru") for task in evidence.BOTH]
-        for size, file in sizes.items()
-        if file in studies
+        size: [Pair(task, file, task, "ledger-odt", "gru") for task in evidence.BOTH] for size, file in sizes.items()
     }
     everywhere = studies.tested([pair for of_size in pairs.values() for pair in of_size])
-    same = "; ".join(f"{task} {_same_from(task, pairs, everywhere)}" for task in evidence.BOTH)
+    alike = {one.pair: one.verdict == "No difference detected" for one in everywhere}
+    same = []
+    for place, task in enumerate(evidence.BOTH):
+        known = {size: alike[of_size[place]] for size, of_size in pairs.items() if of_size[place] in alike}
+        same.append(f"{task} {_same_from(known)}")
     before = "With 100 episodes, ledger against GRU: "
-    return answered(studies, pairs[100], 5, before=before, after=f". No difference with: {same}")
+    return answered(studies, pairs[100], 5, before=before, after=f". No difference with: {'; '.join(same)}")
 
 
-def _same_from(task: str, pairs: Mapping[int, Sequence[Pair]], tested: Sequence[Tested]) -> str:
-    """The number of episodes from which on no difference was detected."""
-    alike = {one.pair: one.verdict == "No difference detected" for one in tested if one.pair.task == task}
-    begin = None
-    for size in sorted(pairs, reverse=True):
-        if not all(alike.get(pair, False) for pair in pairs[size] if pair.task == task):
-            break
-        begin = size
-    return "no number of episodes tried" if begin is None else f"{begin:,} episodes or more"
+def _same_from(alike: Mapping[int, bool]) -> str:
+    """The number of episodes from which on no difference was detected, given where none was."""
+    sizes = [size for size in alike if all(alike[other] for other in alike if other >= size)]
+    return f"{min(sizes):,} episodes or more" if sizes else "no number of episodes tried"
 
 
 def q3(studies: Studies) -> Answer:
@@ -124,7 +121,7 @@ def q3(studies: Studies) -> Answer:
         for name, call in evidence.STUDIES["q3"].items()
         for file in packed("q3", name)
         for task in call.tasks
-        if call.methods == evidence.RIVALS and file in studies
+        if call.methods == evidence.RIVALS
     ]
     tested = studies.tested(pairs)
     return Answer(f"The ledger: {counted(tested, 'the GRU')}", seeds_of(tested, 5), studies.mixes(tested), tested)
@@ -134,6 +131,8 @@ def q4(studies: Studies) -> Answer:
     """The best form with a ledger against the best one without, both chosen on other seeds."""
     (file,) = packed("q4")
     ours, theirs = (chosen(studies, list(forms)) for forms in (evidence.Q4_LEDGERS, evidence.Q4_WITHOUT))
+    if ours is None or theirs is None:
+        return Answer("", "")
     words = evidence.Q4_LEDGERS | evidence.Q4_WITHOUT
     means = studies.means(file, evidence.ROBOT, {method: words[method] for method in (ours, theirs, "odt")})
     before = f"`{evidence.ROBOT}`, the best forms of each kind on other seeds: {means}. "
@@ -141,10 +140,10 @@ def q4(studies: Studies) -> Answer:
     return answered(studies, pairs, 5, before=before)
 
 
-def chosen(studies: Studies, forms: Sequence[str]) -> str:
-    """The form with the highest mean return on the seeds of choice."""
+def chosen(studies: Studies, forms: Sequence[str]) -> str | None:
+    """The form with the highest mean return on the seeds of choice; None until all of them have runs there."""
     returns = {form: list(studies.returns(CHOOSING, evidence.ROBOT, form).values()) for form in forms}
-    return max((form for form in forms if returns[form]), key=lambda form: sum(returns[form]) / len(returns[form]))
+    return max(forms, key=lambda form: sum(returns[form]) / len(returns[form])) if all(returns.values()) else None
 
 
 def q5(studies: Studies) -> Answer:
@@ -156,7 +155,6 @@ def q5(studies: Studies) -> Answer:
         for file in packed("q5", optimizer)
         for task in evidence.PAPERS
         for scope, words in SCOPES.items()
-        if file in studies
     ]
     return answered(studies, pairs, 20, before="Mean return within 5,000 updates, against ODT. ")
 
@@ -176,7 +174,6 @@ def q7(studies: Studies) -> Answer:
         for task in evidence.STUDIES["q7"]
         for file in packed("q7", task)
         for method, words in rivals.items()
-        if file in studies
     ]
     return answered(studies, pairs, 5, before="td3+dt after up to 200,000 steps online. ")
 

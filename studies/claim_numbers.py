@@ -16,7 +16,7 @@ from interval_cells import written
 from mental_accounts.report.mixture import mixed
 from mental_accounts.report.runs import RETURN, Evidence, read_study
 from mental_accounts.report.significance import PairedTest, paired_tests
-from mental_accounts.report.statistics import Interval, difference_interval, mean_interval
+from mental_accounts.report.statistics import FEWEST_SEEDS, Interval, difference_interval, mean_interval
 
 Metric = Literal["last return", "early return"]
 """Of the last policy; or the mean over the evaluations within the first EARLY updates."""
@@ -25,7 +25,6 @@ VERDICTS = {
     "helps": "Higher",
     "hurts": "Lower",
     "no difference detected": "No difference detected",
-    "too few seeds": "Too few seeds",
 }
 """The words of reports -> those of the protocol, in the order of the table."""
 
@@ -90,6 +89,9 @@ class Studies:
             found[run.seed] = float(values[-1] if metric == "last return" else values[updates <= EARLY].mean())
         return found
 
+    def _values(self, pair: Pair, method: str) -> dict[int, float]:
+        return self.returns(pair.file, pair.task, method, pair.metric) if pair.file in self else {}
+
     def means(self, file: str, task: str, methods: Mapping[str, str]) -> str:
         """The mean last return of methods with their intervals, each by its words."""
         found = {words: list(self.returns(file, task, method).values()) for method, words in methods.items()}
@@ -106,16 +108,17 @@ class Studies:
         return any(mixed(self[file].runs) for file in {one.pair.file for one in tested})
 
     def tested(self, pairs: Sequence[Pair]) -> tuple[Tested, ...]:
-        """All comparisons of a question, corrected together; none if one of them has no runs of both methods."""
-        found = {}
+        """All comparisons of a question, corrected together.
+
+        A study takes part if it is there, and all of its comparisons have enough seeds for a test.
+        """
+        found, unready = {}, set()
         for pair in pairs:
-            ours, theirs = (
-                self.returns(pair.file, pair.task, name, pair.metric) for name in (pair.method, pair.against)
-            )
+            ours, theirs = self._values(pair, pair.method), self._values(pair, pair.against)
             seeds = tuple(sorted(ours.keys() & theirs.keys()))
-            if not seeds:
-                return ()
+            unready |= {pair.file} if len(seeds) < FEWEST_SEEDS else set()
             found[pair] = seeds, [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
+        found = {pair: values for pair, values in found.items() if pair.file not in unready}
         tests = paired_tests({pair: (ours, theirs) for pair, (_, ours, theirs) in found.items()}, lambda _: True)
         return tuple(
             Tested(

@@ -112,7 +112,7 @@ CLAIMS = (
 
 
 def answers(studies: Studies) -> dict[Claim, tuple[Source, Answer]]:
-    """What is answered now, and by what. Where a comparison that decides has no runs yet, the next source answers."""
+    """What is answered now, and by what. While comparisons that decide lack runs, the next source answers."""
     found = {}
     for claim in CLAIMS:
         for source in claim.sources:
@@ -133,22 +133,23 @@ def table(studies: Studies, root: str = "") -> str:
         link = f"[{name}]({root}results/{page}): `{source.command}`"
         seeds = answer.seeds + " †" * answer.is_mixed
         lines.append(f"| {claim.question} | {answer.text.replace('{root}', root)} | {seeds} | {link} |")
-    notes = [to_come(studies, {claim: source for claim, (source, _) in found.items()}, root)]
+    notes = [to_come(found, root)]
     if any(answer.is_mixed for _, answer in found.values()):
         notes.append("† Runs of several commits, versions or machines; the study says which.")
     return "\n".join(lines) + "\n\n" + " ".join(note for note in notes if note)
 
 
-def to_come(studies: Studies, found: Mapping[Claim, Source], root: str) -> str:
+def to_come(found: Mapping[Claim, tuple[Source, Answer]], root: str) -> str:
     """Which questions of the protocol have no answer yet, and which only a part of it."""
     missing, parts = [], []
     for claim in (claim for claim in CLAIMS if claim.protocol is not None):
-        source = claim.sources[0]
-        there = sum(file in studies for file in source.files)
-        if found.get(claim) is not source:
+        source, answer = found.get(claim, (None, None))
+        if answer is None or source is not claim.sources[0]:
             missing.append(f"{claim.protocol}")
-        elif there < len(source.files):
-            parts.append(f"{claim.protocol} ({there} of {len(source.files)} studies)")
+            continue
+        there, planned = len({one.pair.file for one in answer.tested}), len(source.files)
+        if not source.needs_all and there < planned:
+            parts.append(f"{claim.protocol} ({there} of {planned} studies)")
     said = [f"still to come: {', '.join(sorted(missing))}"] if missing else []
     said += [f"answered in part: {', '.join(sorted(parts))}"] if parts else []
     return f"Of [the protocol's questions]({root}studies/PROTOCOL.md) {'; '.join(said)}." if said else ""

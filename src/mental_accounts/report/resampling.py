@@ -30,7 +30,7 @@ class Resamples:
         """Quantiles of one value per sample, interpolated between samples."""
         if self.weights is None:
             return np.quantile(values, shares)
-        order = np.argsort(values)
+        order = np.argsort(values, kind="stable")  # another order of ties would move the ends
         weights = self.weights[order] / self.weights.sum()
         found: Array = np.interp(shares, np.cumsum(weights) - weights / 2, values[order])
         return found
