@@ -14,6 +14,7 @@ from mental_accounts.report.significance import holm, paired_p_value, verdict
 from mental_accounts.report.statistics import Interval, mean_interval
 
 BANDITS = ("MultiarmedBanditEasy", "MultiarmedBanditMedium", "MultiarmedBanditHard")
+HIDDEN_ARM = "online/hidden-arm.json"
 SPEED_FILES = ("peers-h200.json", "peers-cpu.json")
 PEERS = ("hugging_face", "torchrl_odt", "d3rlpy_dt")
 UPDATE = {"what": "update", "batch": 64, "context": 20, "precision": "bf16", "method": "odt"}
@@ -74,7 +75,14 @@ def online(results: Path) -> tuple[str, str]:
         f"{cells['Pendulum-v1', 'odt']}; six drifting arms with the ledger {cells['SixArms', 'ledger-odt']}, without "
         f"{cells['SixArms', 'odt']}, tuned ε-greedy {greedy:.1f}"
     )
-    return text, str(min(map(len, returns.values())))
+    hidden = [float(np.mean(run["returns"])) for run in json.loads((results / HIDDEN_ARM).read_text())["runs"]]
+    played = json.loads((results / "players" / "returns.json").read_text())["returns"]["hidden-arm"]
+    text += (
+        f"; `hidden-arm` with the ledger {written(mean_interval(hidden), 1)}, where playing the highest account earns "
+        f"{np.mean(played['highest-account']):.1f} to {np.mean(played['highest-account-0.2']):.1f}, a Bayesian player "
+        f"{np.mean(played['bayes']):.1f}"
+    )
+    return text, str(min(map(len, (*returns.values(), hidden))))
 
 
 def speed(results: Path) -> str:

@@ -11,7 +11,6 @@ as runs/choosing and results/choosing.
 """
 
 import argparse
-import os
 import shlex
 import signal
 import sys
@@ -176,7 +175,7 @@ def make(call: Call, first_seed: int, out: Path, seconds: float | None) -> bool:
     study = plan_study(call.tasks, call.methods, seeds, call.preset, changes, out, data_per_seed=True)
     command = ["mental-accounts", *call.arguments(first_seed, out)]
     if seconds is not None:
-        signal.signal(signal.SIGALRM, lambda *_: os.kill(os.getpid(), signal.SIGINT))
+        signal.signal(signal.SIGALRM, signal.default_int_handler)  # as Ctrl-C, also where that is ignored
         signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.1))
     try:
         with locked(out):
