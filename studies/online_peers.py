@@ -1,7 +1,7 @@
 """What a user would pick instead: SAC and TD3 of Stable-Baselines3's authors, from scratch, on question 7's robots.
 
-    python studies/online_peers.py runs/peers --seeds 5                     # what is missing; may be killed
-    python studies/online_peers.py runs/peers --pack results/evidence/q7-peers.json
+    python studies/online_peers.py runs/peers            # what is missing, then all into one file; may be killed
+    python studies/online_peers.py runs/peers --seeds 0  # run nothing: pack what there is
 
 sbx, in JAX, since it is several times faster on a CPU than Stable-Baselines3 in PyTorch; settings of rl-baselines3-zoo:
 10,000 random steps first, TD3 explores with noise of 0.1, all else as sbx has it. One update per step, one thread.
@@ -25,6 +25,7 @@ import numpy as np
 ENVS = ("Hopper-v5", "Walker2d-v5", "HalfCheetah-v5")
 ALGORITHMS = ("SAC", "TD3")
 FIRST_SEED = 1000
+PACKED = Path(__file__).parents[1] / "results" / "evidence" / "q7-peers.json"
 STEPS, EVERY, EPISODES = 200_000, 20_000, 10
 RANDOM_STEPS, NOISE = 10_000, 0.1
 PACKAGES = ("sbx-rl", "stable-baselines3", "jax", "gymnasium", "mujoco", "numpy")
@@ -89,27 +90,35 @@ def run(job: tuple[str, str, int, Path]) -> None:
 
 
 def main() -> None:
-    """Make what is missing, one run, or one file of all."""
+    """Make what is missing, and one file of all; or one run."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--at-a-time", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--pack", type=Path, help="run nothing: write what there is into this file")
+    parser.add_argument("--pack", type=Path, default=PACKED, help="the file of all runs; those in it are not run again")
     parser.add_argument("--one", nargs=3, metavar=("ENV", "ALGORITHM", "SEED"), help="one run, in this process")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
     if given.one is not None:
         env_id, algorithm, seed = given.one
         learn(env_id, algorithm, int(seed), given.folder / f"{env_id}-{algorithm}-{seed}.json")
-    elif given.pack is not None:
-        rows = [json.loads(file.read_text()) for file in sorted(given.folder.glob("*-*-*.json"))]
-        settings = {"random_steps": RANDOM_STEPS, "noise": NOISE, "settings": "rl-baselines3-zoo; one update per step"}
-        given.pack.write_text(
-            json.dumps({"command": "python studies/online_peers.py", **settings, "runs": rows}) + "\n"
-        )
-    else:
-        with ThreadPoolExecutor(given.at_a_time) as pool:
-            list(pool.map(run, jobs(given.folder, given.seeds)))
+        return
+    known = packed_rows(given.pack)
+    with ThreadPoolExecutor(given.at_a_time) as pool:
+        list(pool.map(run, [job for job in jobs(given.folder, given.seeds) if job[:3] not in known]))
+    for file in sorted(given.folder.glob("*-*-*.json")):
+        row = json.loads(file.read_text())
+        known[row["env_id"], row["method"], row["seed"]] = row
+    settings = {"random_steps": RANDOM_STEPS, "noise": NOISE, "settings": "rl-baselines3-zoo; one update per step"}
+    rows = [known[place] for place in sorted(known)]
+    given.pack.parent.mkdir(parents=True, exist_ok=True)
+    given.pack.write_text(json.dumps({"command": "python studies/online_peers.py", **settings, "runs": rows}) + "\n")
+
+
+def packed_rows(file: Path) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """The runs that an earlier session has packed, by environment, algorithm and seed."""
+    rows = json.loads(file.read_text())["runs"] if file.exists() else []
+    return {(row["env_id"], row["method"], row["seed"]): row for row in rows}
 
 
 if __name__ == "__main__":
