@@ -1,15 +1,18 @@
 # make demo: do mental accounts help? A first answer in minutes.   make test: all that must hold before a change lands.
 # make results: the results on pages, from results/.                make bench: the speed on this machine.
 # make house: who imports whom, into docs/architecture.md.          make docs: the documentation site, into build/site.
+# make dist: a release, into dist, installed and tried.             make lowest: the tests with the lowest versions allowed.
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 SMALL := .venv/.installed-small
 SITE := .venv/.installed-docs
+LOWEST := .lowest/.installed
+ROOMS := $(addprefix tests/,accounts data environments export inspect integrations learning policy report study)
 # One more than cores, up to five: some tests wait for processes.
 WORKERS := $(shell $(PYTHON) -c 'import os; print(min(4, os.cpu_count() or 1) + 1)')
 
-.PHONY: demo test lint types unit results docs house bench clean
+.PHONY: demo test lint types unit results docs house bench dist lowest clean
 .DEFAULT_GOAL := test
 
 test: lint types unit
@@ -52,5 +55,18 @@ bench: $(INSTALLED)
 	$(BIN)/python benchmarks/bench_update.py --batch 64
 	$(BIN)/python benchmarks/bench_peers.py
 
+dist: $(INSTALLED)
+	$(BIN)/python studies/release.py
+
+# An environment of its own. Old libraries among new ones warn of each other, which is not ours to fix.
+$(LOWEST): $(INSTALLED) studies/lowest_versions.py
+	test -x .lowest/bin/python || $(PYTHON) -m venv .lowest
+	$(BIN)/python studies/lowest_versions.py > .lowest/constraints.txt
+	.lowest/bin/python -m pip install --quiet --disable-pip-version-check -c .lowest/constraints.txt -e '.[all,ray,hf,torchrl,sb3,popgym,hub,onnx]' hypothesis pytest pytest-xdist
+	touch $@
+
+lowest: $(LOWEST)
+	.lowest/bin/python -m pytest --numprocesses $(WORKERS) --dist worksteal -W ignore::DeprecationWarning $(ROOMS) tests/test_cli*.py tests/test_front_door.py
+
 clean:
-	rm -rf .venv .bench build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .lowest .bench build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -31,17 +31,17 @@ def test_a_missing_library(name: str, extra: str, monkeypatch: pytest.MonkeyPatc
         check_library(name, "x")
 
 
-@pytest.mark.parametrize("version", ["4.57.1", "6.0.0", "3.0"])
+@pytest.mark.parametrize("version", ["4.57.1", "5.3.0", "6.0.0"])
 def test_a_version_outside_the_range(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, {"transformers": version})
     model, book, rule = torch.nn.Linear(2, 2), ma.GridCodebook(dim=2), ma.EWA()
-    expected = rf"supports transformers >= 5.0 and < 6.0, but {version} is installed.*\[hf\]"
+    expected = rf"supports transformers >= 5.4 and < 6.0, but {version} is installed.*\[hf\]"
     for accounts in (hugging_face_accounts, torchrl_accounts):
         with pytest.raises(ImportError, match=expected):
             accounts(model, book, rule, 0.1)
 
 
-@pytest.mark.parametrize("version", ["5.0.0", "5.99.3", "5.1rc1"])
+@pytest.mark.parametrize("version", ["5.4.0", "5.99.3", "5.5rc1"])
 def test_a_version_within_the_range(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, {"transformers": version})
     check_library("transformers", "x")

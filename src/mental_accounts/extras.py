@@ -4,12 +4,12 @@ import re
 from importlib import metadata
 
 SUPPORTED = {
-    "transformers": ("hf", (5, 0), (6, 0)),
+    "transformers": ("hf", (5, 4), (6, 0)),
     "torchrl": ("torchrl", (0, 14), (1, 0)),
     "stable-baselines3": ("sb3", (2, 6), (3, 0)),
-    "huggingface_hub": ("hub", (1, 0), (3, 0)),
+    "huggingface_hub": ("hub", (1, 5), (3, 0)),
     "onnx": ("onnx", (1, 17), (2, 0)),
-    "onnxscript": ("onnx", (0, 5), (1, 0)),
+    "onnxscript": ("onnx", (0, 6), (1, 0)),
     "onnxruntime": ("onnx", (1, 20), (2, 0)),
 }
 """Library -> the extra that installs it, the first supported version, and the first that is no longer supported."""

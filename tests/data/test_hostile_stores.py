@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import _SIZE, save_file
 from torch import Tensor
 
 from mental_accounts.action_spec import ActionSpec
@@ -95,7 +95,11 @@ def test_bounds_beyond_every_number(tmp_path: Path) -> None:
         ({"lengths": torch.tensor([5.0, 5.0, 5.0])}, "lengths must be whole numbers, got torch.float32"),
         ({"lengths": torch.tensor([5, 5, -5])}, "trajectory 2 has -5 steps"),
         ({"lengths": torch.tensor(15)}, "expected at least one trajectory"),
-        ({"rewards": torch.zeros(15, dtype=torch.complex64)}, "rewards must be real numbers, got torch.complex64"),
+        pytest.param(
+            {"rewards": torch.zeros(15, dtype=torch.complex64)},
+            "rewards must be real numbers, got torch.complex64",
+            marks=pytest.mark.skipif(torch.complex64 not in _SIZE, reason="safetensors writes these since 0.7"),
+        ),
         ({"rewards": torch.tensor(1.0)}, r"rewards must have shape \(steps,\)"),
         ({"rewards": torch.zeros(14)}, "must have the same number of steps"),
         ({"observations": torch.zeros(0, 2**40)}, "must have the same number of steps"),

@@ -3,6 +3,7 @@ import io
 import os
 import pickle
 import pickletools
+import re
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def test_every_protocol(tmp_path: Path, protocol: int) -> None:
 @pytest.mark.parametrize("module", [b"numpy.core", b"numpy._core"])
 def test_written_by_numpy_1_and_2(tmp_path: Path, module: bytes, protocol: int) -> None:
     path = write_pickle(tmp_path / "x.pkl", pickled_paths(PARTS), protocol)
-    data = path.read_bytes().replace(b"cnumpy._core.", b"c" + module + b".")
+    data = re.sub(rb"cnumpy\._?core\.", b"c" + module + b".", path.read_bytes())
     assert (b"c" + module + b".multiarray") in data
     path.write_bytes(data)
     assert_same(read_pickle(path), PARTS)

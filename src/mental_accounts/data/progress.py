@@ -11,7 +11,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 def progress_bar(what: str, total: int | None) -> Iterator[Callable[[int], None]]:
     """Yields a function that advances the bar; on standard error, so that standard output stays clean."""
     console = Console(stderr=True)
+    if not console.is_terminal:  # a disabled bar of rich before 14.3 still ends a line
+        yield lambda done: None
+        return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with Progress(*columns, console=console, transient=True) as progress:
         bar = progress.add_task(what, total=total)
         yield lambda done: progress.advance(bar, done)

@@ -19,10 +19,14 @@ if TYPE_CHECKING:
     from mental_accounts.integrations.observed_ledger import AnyCodebook, AnyRewards, AnyRule
     from mental_accounts.integrations.running_rewards import PayoffRule
 
+    AnyWrapper = VectorWrapper[Any, Any, Any, Any, Any]
+else:
+    AnyWrapper = VectorWrapper  # takes no types before Gymnasium 1.3
+
 Array = NDArray[Any]
 
 
-class LedgerVectorObservation(VectorWrapper[Any, Any, Any, Any, Any], RecordConstructorArgs):
+class LedgerVectorObservation(AnyWrapper, RecordConstructorArgs):
     """As `LedgerObservation`, with the same arguments, around a `gymnasium.vector.VectorEnv`.
 
     Accounts are empty exactly where an observation is the first of an episode:
