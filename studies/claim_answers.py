@@ -167,15 +167,21 @@ def q6(studies: Studies) -> Answer:
 
 
 def q7(studies: Studies) -> Answer:
-    """td3+dt against odt and against td3 alone."""
-    rivals = {"odt:improve=none": "odt", "dt:imitate=offline": "td3 alone"}
+    """td3+odt against odt and against td3 alone."""
+    alone, with_ledger = (f"{method}:{evidence.BY_VALUES}" for method in ("odt", "ledger-odt"))
+    rivals = {"odt:improve=none": "odt", alone: "td3 alone"}
     pairs = [
         Pair(f"{task}, against {words}", file, task, "dt", method)
         for task in evidence.STUDIES["q7"]
         for file in packed("q7", task)
         for method, words in rivals.items()
     ]
-    return answered(studies, pairs, 5, before="td3+dt after up to 200,000 steps online. ")
+    pairs += [
+        Pair(f"{task}, a ledger in td3 alone", file, task, with_ledger, alone)
+        for task in evidence.STUDIES["q7"]
+        for file in packed("q7", task)
+    ]
+    return answered(studies, pairs, 5, before="td3+odt after 80,000 steps online, from random data 160,000. ")
 
 
 def from_scratch(studies: Studies) -> Answer:

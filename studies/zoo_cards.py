@@ -33,11 +33,17 @@ ROBOT = (
     "--updates-per-pretrain-iteration 1000 --pretrain-eval-every 10 --online-iterations 0 --eval-episodes 20"
 )
 BANDIT = (
-    "--preset online --method ledger-odt --model.accounts.ledger-channels mean count --values.discount 0.9 "
-    "--model.accounts.reward-transform raw --model.accounts.reward-clip None --episodes-per-iteration 4"
+    "--preset online --method ledger-odt --model.accounts.phi 0.001 --model.accounts.reward-clip None "
+    "--model.accounts.ledger-channels mean count --values.discount 0.9 --episodes-per-iteration 4"
 )
+ARM = (
+    "--preset online --method ledger-odt --model.accounts.reward-transform raw --model.accounts.reward-clip None "
+    "--model.accounts.phi 0.2 --values.discount 0 --values.critic-hidden 256 --batch-size 128 "
+    "--random-episodes 40 --episodes-per-iteration 8 --updates-per-iteration 300"
+)
+"""As in online_scratch.py: by acting it earns more than those who made the data of the task."""
 RECIPES = {
-    "hidden-arm": f"--task hidden-arm {HIDDEN}",
+    "hidden-arm": f"--env-id mental_accounts.environments:HiddenArm-v0 {ARM}",
     "drifting-bandit": f"--task drifting-bandit {HIDDEN}",
     **{
         f"{robot}-{kind}": f"--task {robot}-{kind} {ROBOT}"

@@ -19,6 +19,7 @@ RewardInput = Literal["auto", "none", "state", "advantage"]
 Windows = Literal["auto", "steps", "episodes"]
 OptimizerName = Literal["lamb", "adamw"]
 Precision = Literal["auto", "float32", "bf16"]
+Targets = Literal["task", "replay"]
 MOST_STEPS = 10_000_000
 """Steps of exploration in one iteration, at most."""
 WITH_ACCOUNTS: tuple[Method, ...] = ("ewa-vq-odt", "ledger-odt")
@@ -281,6 +282,8 @@ class TrainConfig:
     held_out: float = 0.0
     """Share of the offline trajectories that are not learned from. The policy is measured on them after every
     pretraining iteration, and pretraining ends with the weights that were best there. 0: none."""
+    patience: int | None = None
+    """With held_out: pretraining ends early once so many iterations in a row were no better; None: never."""
     model: ModelConfig = field(default_factory=ModelConfig)
     """The network."""
     values: ValueConfig = field(default_factory=ValueConfig)
@@ -331,6 +334,10 @@ class TrainConfig:
     """Trajectories in the replay buffer: initially the best offline ones; first in, first out."""
     random_episodes: int = 20
     """Initial episodes of random actions, if there are no offline data."""
+    targets: Targets = "task"
+    """Where target returns come from that are not given here. task: those published for the task, if there are any.
+    replay: the returns in the replay buffer, so that they rise with what has been reached; better where the data are
+    far below what is published."""
     target_return: float | None = None
     """Target return in evaluation; None: the task's, else the return that 5% of the episodes in the replay exceed."""
     exploration_return: float | None = None
@@ -351,7 +358,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         settle_types(self)
-        for name in ("method", "improve", "optimizer", "precision"):
+        for name in ("method", "improve", "optimizer", "targets", "precision"):
             check_choice(self, name)
         if self.task is None and self.env_id is None:
             raise ValueError("give a task or an env_id: there is nothing to learn from otherwise")
@@ -379,7 +386,7 @@ class TrainConfig:
         for name in ("target_return", "exploration_return", "target_entropy"):
             if getattr(self, name) is not None:
                 check_number(name, getattr(self, name), -math.inf, math.inf, closed=False)
-        for name, least in (("data_steps", 1), ("env_workers", 0)):
+        for name, least in (("data_steps", 1), ("env_workers", 0), ("patience", 1)):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), least)
         if self.pretrain_iterations and self.task is None:
@@ -388,6 +395,10 @@ class TrainConfig:
             raise ValueError(
                 "held_out chooses among the policies of pretraining, and there is none; give a task and "
                 "pretrain_iterations, or leave it out"
+            )
+        if self.patience is not None and not self.held_out:
+            raise ValueError(
+                "patience is measured on trajectories that are held out, and there are none; set held_out, say to 0.1"
             )
         if self.pretrain_iterations + self.online_iterations == 0:
             raise ValueError(

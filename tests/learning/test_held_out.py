@@ -76,7 +76,7 @@ def test_a_run_that_is_stopped_while_its_best_policy_is_evaluated(
     config = replace(aim, held_out=0.2, lr=0.1, pretrain_iterations=3, online_iterations=1, pretrain_eval_every=3)
     start(config, tmp_path / "whole").run()
 
-    def stopped(*_: object) -> None:
+    def stopped(*_: object, **__: object) -> None:
         raise InterruptedRunError(signal.SIGTERM)
 
     with monkeypatch.context() as patch:
@@ -94,3 +94,29 @@ def test_what_cannot_be_held_out_is_refused(aim: TrainConfig) -> None:
         replace(aim, held_out=0.1, pretrain_iterations=0)
     with pytest.raises(UsageError, match="have 1; leave it out"):
         split(aim_data().select(torch.tensor([0])), replace(aim, held_out=0.1))
+
+
+def test_pretraining_ends_when_patience_is_over(aim: TrainConfig, tmp_path: Path) -> None:
+    config = replace(
+        aim, held_out=0.2, lr=0.1, pretrain_iterations=9, pretrain_eval_every=9, online_iterations=1, patience=2
+    )
+    trainer = start(config, tmp_path / "run")
+    trainer.run()
+    lines = numbers(tmp_path / "run")
+    offline = [line for line in lines if line["phase"] == "pretrain"]
+    losses = [line[METRIC] for line in offline]
+    assert len(losses) - 1 - losses.index(min(losses)) == 2
+    assert len(losses) < 9
+    assert "evaluation/return_mean_gm" in offline[-1]  # as after the last iteration
+    assert lines[-1]["iteration"] == 10  # online iterations keep their numbers
+    assert len(lines) == len(losses) + 1
+
+
+def test_a_run_whose_patience_is_over_can_be_cut(aim: TrainConfig, tmp_path: Path) -> None:
+    config = replace(aim, held_out=0.2, lr=0.1, pretrain_iterations=9, patience=1, checkpoint_seconds=0.0)
+    run_cut_and_whole(config, tmp_path, 35, 95)
+
+
+def test_patience_needs_something_held_out(aim: TrainConfig) -> None:
+    with pytest.raises(ValueError, match="set held_out"):
+        replace(aim, patience=3)

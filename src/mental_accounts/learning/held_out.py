@@ -1,6 +1,6 @@
 """Trajectories that are not learned from, and the policy of a run that explains them best.
 
-A network that learns on after that point learns its few trajectories by heart.
+A network that learns on after that point learns its few trajectories by heart; pretraining can end soon after it.
 """
 
 import torch
@@ -54,6 +54,12 @@ class HeldOut:
                 for name, value in self._weights().items():
                     self._best[name].copy_(value)
         return {METRIC: self.losses[iteration]}
+
+    @property
+    def is_patience_over(self) -> bool:
+        """Whether the last iterations, as many as the configuration waits for, were all no better."""
+        patience = self.config.patience
+        return patience is not None and len(self.losses) - 1 - self.losses.index(min(self.losses)) >= patience
 
     @torch.no_grad()
     def _loss(self) -> float:

@@ -167,7 +167,8 @@ def prepare(
         else:
             task, data = load_task(config.task, config.data_steps, config.data_seed)
         data = data if data.gamma == config.model.gamma else _remade(data, config.model.gamma)
-        if task.return_scale is None and data.gamma < 1:  # its targets are undiscounted returns of the data
+        is_other = task.return_scale is None and data.gamma < 1  # its targets are undiscounted returns of the data
+        if is_other or config.targets == "replay":
             task = replace(task, target_return=None, exploration_return=None)
     env_id = config.env_id or (None if task is None else task.env_id)
     if env is not None:

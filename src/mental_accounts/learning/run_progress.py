@@ -15,6 +15,8 @@ class Progress:
 
     iteration: int = 0
     """Completed iterations; the next one has this number."""
+    skipped: int = 0
+    """Iterations of pretraining that were left out, since the last ones were no better."""
     explored: dict[str, float] | None = None
     """Metrics of this iteration's exploration, once it is done."""
     explored_episodes: int = 0
@@ -39,7 +41,7 @@ class Progress:
     def from_state(cls, state: Mapping[str, Any]) -> "Progress":
         """From a checkpoint's state.json; errors name invalid values."""
         progress = config_from_dict(cls, state, "state.")
-        for name in ("iteration", "explored_episodes", "update", "updates", "env_steps"):
+        for name in ("iteration", "skipped", "explored_episodes", "update", "updates", "env_steps"):
             check_count(f"state.{name}", getattr(progress, name), 0)
         for name in progress.files:
             if Path(name).name != name:

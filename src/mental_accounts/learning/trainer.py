@@ -243,7 +243,7 @@ class Trainer:
         torch.set_rng_state(checkpoint.tensors["generator.cpu"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(checkpoint.tensors["generator.cuda"], self.device)
-        self.folder.keep_metrics(self.progress.iteration)
+        self.folder.keep_metrics(self.progress.iteration - self.progress.skipped)
         self._note(f"going on after iteration {self.progress.iteration}, {self.progress.updates} updates")
         self._begun = time.monotonic() - self.progress.seconds
 
@@ -279,14 +279,17 @@ class Trainer:
         self._learn(store, updates, phase)
         self.updater.check()  # waits for a GPU, so that the time below is that of the updates
         learned = time.monotonic()
+        following = number + 1
         line: dict[str, Any] = {"iteration": number + 1, "phase": phase}
         line |= {"updates": progress.updates, "env_steps": progress.env_steps} | (progress.explored or {})
         if self.held_out is not None and not online:
             line |= self.held_out.measure(number)
-            if number + 1 == config.pretrain_iterations:
+            if self.held_out.is_patience_over:
+                following = config.pretrain_iterations
+            if following == config.pretrain_iterations:
                 self.held_out.restore()
-        if self._evaluation_is_due(number, online):  # may be interrupted: nothing of the iteration is spent before
-            line |= self._evaluate(number)
+        if self._evaluation_is_due(following, online):  # may be interrupted: nothing of the iteration is spent before
+            line |= self._evaluate(number, is_last=following == self.total_iterations)
         line["best_return"] = progress.best_return
         line |= self.updater.drain(progress.update)
         sampler = self._sampler(store, MEASURED_WINDOWS, self._generator("measure", number))
@@ -306,7 +309,8 @@ class Trainer:
             "time/steps_per_second": (progress.env_steps - steps_before) / max(explored - begun, 1e-9),
         }
         self.folder.add_metrics(line)
-        progress.iteration, progress.update, progress.explored, progress.explored_episodes = number + 1, 0, None, 0
+        progress.skipped += following - number - 1
+        progress.iteration, progress.update, progress.explored, progress.explored_episodes = following, 0, None, 0
         for logger in loggers:
             logger.log(line, number + 1)
         self._emit(IterationEnded(number + 1, phase, line))
@@ -347,15 +351,16 @@ class Trainer:
                 self._emit(UpdateDone(progress.updates, total, progress.iteration + 1, self.updater.latest_nll))
             self._checkpoint_in_time()
 
-    def _evaluation_is_due(self, number: int, online: bool) -> bool:
+    def _evaluation_is_due(self, done: int, online: bool) -> bool:
+        """Whether the policy is evaluated after so many iterations."""
         config = self.config
         if online:
-            done = number + 1 - config.pretrain_iterations
+            done -= config.pretrain_iterations
             return done % config.eval_every == 0 or done == config.online_iterations
         every = config.pretrain_eval_every
-        return every > 0 and ((number + 1) % every == 0 or number + 1 == config.pretrain_iterations)
+        return every > 0 and (done % every == 0 or done == config.pretrain_iterations)
 
-    def _evaluate(self, number: int) -> dict[str, Any]:
+    def _evaluate(self, number: int, *, is_last: bool) -> dict[str, Any]:
         self._emit(self._stage("evaluating", self.prepared.longest))
         seed = derive(self.config.seed, "evaluate", number)
         target = self.evaluation_target()
@@ -366,7 +371,7 @@ class Trainer:
             self.progress.best_return, self.progress.best_iteration = mean, number + 1
         returns, spread = tuple(episode.total for episode in episodes), measures["evaluation/return_std_gm"]
         self._emit(EvaluationEnded(number + 1, returns, mean, spread, target, self.progress.best_return))
-        if self.config.eval_sampled and number + 1 == self.total_iterations:
+        if self.config.eval_sampled and is_last:
             self._emit(self._stage("evaluating", self.prepared.longest))
             players = self._actor(len(returns), sample=True), self.evaluators[1]
             measures |= sampled_measures(self._play(players, target, seed))
