@@ -18,6 +18,8 @@ class Episode:
     rewards: np.ndarray
     terminated: bool
     truncated: bool
+    final: np.ndarray | None = None
+    """What was seen after the last step, where it was cut off and this is known."""
 
     def returns_to_go(self, gamma: float = 1.0) -> np.ndarray:
         sums = np.zeros(len(self.rewards))
@@ -46,9 +48,29 @@ def episodes(count: int, seed: int = 0, *, obs: int = 4, act: int = 2, shortest:
     return made
 
 
+def with_endings(parts: list[Episode], seed: int = 0) -> list[Episode]:
+    """The same; of every other episode that was cut off, what was seen after it is known."""
+    rng, cut = np.random.default_rng(seed), 0
+    for part in parts:
+        cut += part.truncated
+        if part.truncated and cut % 2:
+            part.final = rng.standard_normal(part.observations.shape[1]).astype(np.float32)
+    return parts
+
+
+def append(store: Trajectories, part: Episode) -> None:
+    """Append an episode to a store."""
+    ends = {"terminated": part.terminated, "truncated": part.truncated}
+    store.append(part.observations, part.actions, part.rewards, **ends, final_observation=part.final)
+
+
 def flat(parts: list[Episode]) -> dict[str, np.ndarray]:
     """The arguments of `Trajectories.from_steps`."""
-    return {
+    known = {}
+    if any(p.final is not None for p in parts):
+        unknown = np.full(parts[0].observations.shape[1], np.nan)
+        known["final_observations"] = np.stack([unknown if p.final is None else p.final for p in parts])
+    return known | {
         "observations": np.concatenate([p.observations for p in parts]),
         "actions": np.concatenate([p.actions for p in parts]),
         "rewards": np.concatenate([p.rewards for p in parts]),
@@ -72,6 +94,9 @@ def assert_same(store: Trajectories, parts: list[Episode], gamma: float = 1.0) -
         assert got.timesteps.tolist() == list(range(len(part.rewards)))
         np.testing.assert_allclose(got.returns_to_go.cpu().numpy(), part.returns_to_go(gamma), rtol=1e-5, atol=1e-5)
         assert (got.terminated, got.truncated) == (part.terminated, part.truncated)
+        assert (got.final_observation is None) == (part.final is None)
+        if part.final is not None:
+            assert np.array_equal(got.final_observation.cpu().numpy(), part.final)
 
 
 def sample_first_steps(parts: list[Episode], draws: int, seed: int) -> list[tuple[int, int]]:

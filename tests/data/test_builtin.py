@@ -130,6 +130,7 @@ def test_rollouts_are_what_the_environment_gives_back(tmp_path: Path) -> None:
             assert np.array_equal(action, arrays["actions"][t])
             observation, reward, *_ = env.step(arrays["actions"][t])
             assert np.float32(reward) == arrays["rewards"][t]
+        assert np.array_equal(observation, arrays["final_observations"][begin // 200])
 
 
 def test_the_same_whatever_the_number_of_processes(folder: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +193,12 @@ def test_whole_episodes_until_enough() -> None:
     kept = builtin._whole_episodes(played, [100, 200, 300])
     assert kept["lengths"].tolist() == [40, 50, 30, 60, 60, 90]
     assert len(kept["rewards"]) == kept["lengths"].sum()
+    for number, part in enumerate(played[1:]):
+        part["final_observations"] = np.full((len(part["lengths"]), 1), float(number))
+    assert "final_observations" not in builtin._whole_episodes(played, [100, 200, 300])  # an older shard has none
+    played[0]["final_observations"] = np.full((3, 1), 7.0)
+    kept = builtin._whole_episodes(played, [100, 200, 300])
+    assert kept["final_observations"].tolist() == [[7.0]] * 3 + [[0.0]] * 2 + [[1.0]]
 
 
 def test_a_damaged_cache_is_made_again(folder: Path, cache: Path) -> None:

@@ -22,7 +22,8 @@ from mental_accounts.accounts import (
 )
 from mental_accounts.channels import CHANNELS
 from mental_accounts.data.annotation import SNAPSHOT_STEPS
-from mental_accounts.data.trajectories import Trajectories, Trajectory
+from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.data.trajectory import Trajectory
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.errors import DataError
 

@@ -1,5 +1,6 @@
 import builtins
 import shutil
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,14 +39,15 @@ def record(env_id: str, dataset_id: str, episodes: int = 3, wrap: Any = None) ->
         columns = {k: [one[k] for one in seen] for k in seen[0]} if isinstance(seen[0], dict) else seen
         buffers.append(EpisodeBuffer(None, i, None, columns, actions, rewards, *ends))
         numbers = np.array(rewards, np.float32)
-        kept.append(Episode(np.array(seen[:-1]), np.array(actions), numbers, terminated, truncated))
+        final = None if terminated else np.array(seen[-1])
+        kept.append(Episode(np.array(seen[:-1]), np.array(actions), numbers, terminated, truncated, final))
     minari.create_dataset_from_buffers(dataset_id, buffers, env=env)
     env.close()
     return kept
 
 
 def as_floats(parts: list[Episode]) -> list[Episode]:
-    return [Episode(p.observations.astype(np.float32), p.actions, p.rewards, p.terminated, p.truncated) for p in parts]
+    return [replace(p, observations=p.observations.astype(np.float32)) for p in parts]
 
 
 def test_a_recording_reads_the_same_as_from_memory() -> None:
@@ -89,6 +91,7 @@ def test_dicts_are_flattened_as_gymnasium_does() -> None:
     space = Split(gymnasium.make("Pendulum-v1")).observation_space
     for part in parts:
         part.observations = np.stack([gymnasium.spaces.flatten(space, seen) for seen in part.observations])
+        part.final = gymnasium.spaces.flatten(space, part.final.item())
     assert_same(read_minari("test/split-v0"), as_floats(parts))
 
 
@@ -96,6 +99,7 @@ def test_whole_numbers_become_one_hot_vectors(monkeypatch: pytest.MonkeyPatch) -
     parts = record("FrozenLake-v1", "test/lake-v0")
     for part in parts:
         part.observations = np.eye(16)[part.observations]
+        part.final = None if part.final is None else np.eye(16)[part.final]
     assert_same(read_minari("test/lake-v0"), as_floats(parts))
     monkeypatch.setattr("mental_accounts.data.data_checks.UNFOLDED_BYTES", 0)
     monkeypatch.setattr("mental_accounts.data.minari.check_unfolding", partial(check_unfolding, share=0))

@@ -72,12 +72,19 @@ def steps(envs: Environments, count: int) -> None:
         envs.step(np.zeros((len(envs), 2)), np.ones(len(envs), dtype=bool), t)
 
 
+STEPS = ("observations", "actions", "rewards")
+
+
 def equal(one: list[Episode], other: list[Episode]) -> bool:
     return len(one) == len(other) and all(
         np.array_equal(getattr(a, name), getattr(b, name)) and getattr(a, name).dtype == getattr(b, name).dtype
         for a, b in zip(one, other, strict=True)
-        for name in ("observations", "actions", "rewards")
-    ) and [(e.terminated, e.truncated) for e in one] == [(e.terminated, e.truncated) for e in other]  # fmt: skip
+        for name in (*STEPS, *(["final_observation"] if b.final_observation is not None else []))
+    ) and [_end(e) for e in one] == [_end(e) for e in other]  # fmt: skip
+
+
+def _end(episode: Episode) -> tuple[bool, bool, bool]:
+    return episode.terminated, episode.truncated, episode.final_observation is not None
 
 
 def slowly(env_id: str, policy: DecisionTransformer, n: int, seed: int) -> list[Episode]:
@@ -104,9 +111,10 @@ def slowly(env_id: str, policy: DecisionTransformer, n: int, seed: int) -> list[
         context.record(rewards, ended, actions)
         over |= ended
     return [
-        Episode(np.stack(o), np.stack(a), np.array(r, np.float32), te[-1], tr[-1] and not te[-1])
-        for o, a, r, te, tr in (zip(*log, strict=True) for log in logs)
-    ]
+        Episode(np.stack(o), np.stack(a), np.array(r, np.float32), te[-1], tr[-1] and not te[-1],
+                final_observation=None if te[-1] else observations[i])
+        for i, (o, a, r, te, tr) in enumerate(zip(*log, strict=True) for log in logs)
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("env_id", [ENV_ID, DISCRETE_ID])

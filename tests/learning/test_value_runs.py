@@ -93,7 +93,10 @@ def test_td_errors_pay_the_accounts_and_are_renewed(
     books, store = policy.accounts.books, trainer.replay.store
     assert not torch.equal(seen[0], seen[1])  # V was 0 at first: rewards
     states, last = store.observations, store.storage.rows("remaining") == 1
-    ahead = torch.where(last.unsqueeze(-1), states, states.roll(-1, 0))  # what follows the last one is not known
+    ahead = torch.where(last.unsqueeze(-1), states, states.roll(-1, 0))  # where what follows the last is not known
+    known = store.has_final
+    assert known.any()
+    ahead[last.nonzero().squeeze(-1)[known]] = store.final_observations[known]
     errors = store.rewards + books.baseline.gamma * books.baseline(ahead) - books.baseline(states)
     torch.testing.assert_close(store.storage.rows("payoffs"), books.transform(errors))
     assert books.baseline(states).std() > 0

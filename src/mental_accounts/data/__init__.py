@@ -8,7 +8,8 @@ from mental_accounts.data.imports import import_data
 from mental_accounts.data.minari import read_minari
 from mental_accounts.data.pickles import read_pickle
 from mental_accounts.data.tasks import TASKS, Task, find_task, load_task, normalised_score
-from mental_accounts.data.trajectories import Trajectories, Trajectory
+from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.data.trajectory import Trajectory
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.errors import DataError
 

@@ -17,6 +17,7 @@ from mental_accounts.accounts.scan import block_sums
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.checks import looking_is_free
 from mental_accounts.data.data_checks import check_actions
+from mental_accounts.data.endings import SeenAfter
 from mental_accounts.data.storage import Column
 from mental_accounts.errors import DataError
 
@@ -74,10 +75,12 @@ class Annotation:
         lengths: Tensor,
         foregone: Tensor | None = None,
         allowed: Tensor | None = None,
+        after: SeenAfter | None = None,
     ) -> dict[str, Tensor]:
         """The columns of N steps: (N, obs), (N, act) or (N,), (N,); trajectories of `lengths` (on the CPU) in turn.
 
         foregone (N, actions): rewards of all actions, where the books enter them; allowed (N, actions): action masks.
+        after: what was seen after last steps, where that is known.
         """
         if self.to_unit is None and actions.is_floating_point() and looking_is_free(actions):
             _check_unit(actions)
@@ -86,7 +89,7 @@ class Annotation:
             entry = self.books.route_step(action if self.to_unit is None else self.to_unit(action), state)
             codes.append(entry.codes.to(self.code_dtype))
             weights.append(entry.weights)
-        amounts = self.amounts(observations, rewards, lengths)
+        amounts = self.amounts(observations, rewards, lengths, after)
         found = {"codes": torch.cat(codes), "payoffs": self.books.transform(amounts).float()}
         known = [value for value in weights if value is not None]
         if known:
@@ -95,8 +98,11 @@ class Annotation:
             return found | self._trace(found, lengths, self.books.foregone_payoffs(foregone, allowed))
         return found | self._trace(found, lengths, None)
 
-    def amounts(self, observations: Tensor, rewards: Tensor, lengths: Tensor) -> Tensor:
-        """What is credited to N steps before the reward transform: (N, obs), (N,) -> (N,)."""
+    def amounts(self, observations: Tensor, rewards: Tensor, lengths: Tensor, after: SeenAfter | None = None) -> Tensor:
+        """What is credited to N steps before the reward transform: (N, obs), (N,) -> (N,).
+
+        Where it depends on what follows, and nothing is known to follow a last step, its own state stands for that.
+        """
         last = torch.zeros(len(rewards), dtype=torch.bool, device=rewards.device)
         last[(lengths.cumsum(0) - 1).to(rewards.device)] = True
         found = []
@@ -104,7 +110,11 @@ class Annotation:
             part = slice(begin, begin + GROUP_STEPS + self.books.looks_ahead)  # with the first step of the next part
             amounts = self.books.amounts_of_runs(rewards[part], observations[part], last[part])
             found.append(amounts[:GROUP_STEPS])
-        return torch.cat(found)
+        credited = torch.cat(found)
+        if self.books.looks_ahead and after is not None:
+            rows = after.rows
+            credited[rows] = self.books.amounts(rewards[rows], observations[rows], after.observations)
+        return credited
 
     def _trace(self, found: dict[str, Tensor], lengths: Tensor, foregone: Tensor | None) -> dict[str, Tensor]:
         """Attractions of each step's own codes, and snapshots of all balances, for whole trajectories.

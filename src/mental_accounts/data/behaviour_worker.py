@@ -86,6 +86,7 @@ def play(shard: Shard, report: Callable[[int], None]) -> dict[str, NDArray[Any]]
     rewards: list[float] = []
     lengths: list[int] = []
     ends: list[tuple[bool, bool]] = []
+    final: list[Array] = []
     while len(rewards) < shard.steps:
         begun = len(rewards)
         observation, _ = env.reset(seed=int(rng.integers(2**31)))
@@ -104,6 +105,7 @@ def play(shard: Shard, report: Callable[[int], None]) -> dict[str, NDArray[Any]]
                 report(REPORTED_STEPS)
         lengths.append(len(rewards) - begun)
         ends.append((terminated, truncated))
+        final.append(np.asarray(observation, dtype=np.float32))
     env.close()
     return {
         "observations": np.stack(observations),
@@ -112,6 +114,7 @@ def play(shard: Shard, report: Callable[[int], None]) -> dict[str, NDArray[Any]]
         "lengths": np.asarray(lengths, dtype=np.int64),
         "terminated": np.asarray([end[0] for end in ends]),
         "truncated": np.asarray([end[1] for end in ends]),
+        "final_observations": np.stack(final),
     }
 
 

@@ -185,6 +185,7 @@ def _roll_out(name: str, recipe: Recipe, facts: dict[str, Any], path: Path, work
         lengths=arrays["lengths"],
         terminated=arrays["terminated"],
         truncated=arrays["truncated"],
+        final_observations=arrays.get("final_observations"),
         action_spec=spec,
         info={"name": name, "source": "builtin", **facts},
         where=name,
@@ -245,7 +246,8 @@ def _whole_episodes(played: list[Arrays], due: list[int]) -> Arrays:
         sizes = {"observations": steps, "actions": steps, "rewards": steps}
         kept.append({name: array[: sizes.get(name, episodes)] for name, array in arrays.items()})
         have += steps
-    return {name: np.concatenate([arrays[name] for arrays in kept]) for name in kept[0]}
+    names = [name for name in kept[0] if all(name in arrays for arrays in kept)]  # older shards have no final ones
+    return {name: np.concatenate([arrays[name] for arrays in kept]) for name in names}
 
 
 def _check_room(nbytes: int, path: Path) -> None:

@@ -99,14 +99,17 @@ def checked_steps(
     action_masks: Values | None = None,
 ) -> Steps:
     """Refuse what is not a whole number of finite trajectories; convert the rest to the types of the store."""
-    seen = _tensor("observations", observations, where)
-    done = _tensor("actions", actions, where)
-    paid = _tensor("rewards", rewards, where)
-    long = _tensor("lengths", lengths, where)
+    seen = number_tensor("observations", observations, where)
+    done = number_tensor("actions", actions, where)
+    paid = number_tensor("rewards", rewards, where)
+    long = number_tensor("lengths", lengths, where)
     if long.numel() and (long.is_floating_point() or long.dtype == torch.bool):
         raise DataError(f"{where}: lengths must be whole numbers, got {long.dtype}")
     long = long.long()
-    ends = {"terminated": _tensor("terminated", terminated, where), "truncated": _tensor("truncated", truncated, where)}
+    ends = {
+        "terminated": number_tensor("terminated", terminated, where),
+        "truncated": number_tensor("truncated", truncated, where),
+    }
     N = len(paid) if paid.ndim else 0
     if paid.ndim == 2 and paid.shape[1] == 1:  # as some files have them
         paid = paid[:, 0]
@@ -143,8 +146,8 @@ def checked_steps(
         lengths=long,
         terminated=ends["terminated"].bool(),
         truncated=ends["truncated"].bool(),
-        foregone=None if foregone is None else _tensor("foregone", foregone, where).float(),
-        action_masks=None if action_masks is None else _tensor("action_masks", action_masks, where),
+        foregone=None if foregone is None else number_tensor("foregone", foregone, where).float(),
+        action_masks=None if action_masks is None else number_tensor("action_masks", action_masks, where),
     )
     for name in ("observations", "actions", "rewards", "foregone"):
         values = getattr(steps, name)
@@ -237,7 +240,7 @@ def _check_lengths(lengths: Tensor, N: int, where: str) -> None:
         raise DataError(f"{where}: the trajectories' lengths add up to {int(lengths.sum())}, but there are {N} steps")
 
 
-def _tensor(name: str, values: Values, where: str) -> Tensor:
+def number_tensor(name: str, values: Values, where: str) -> Tensor:
     """Numbers as a CPU tensor; shares memory with the input where it can."""
     if isinstance(values, Tensor):
         if values.is_complex() or values.is_quantized:

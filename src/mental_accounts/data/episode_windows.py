@@ -101,8 +101,9 @@ class EpisodeSampler(WindowSampler):
         assert now.counted is not None
         row = torch.where(now.counted, begin.unsqueeze(-1) + offset, blank)
         terminal = columns["terminal"][row]
-        known = now.counted & (offset + 1 < later.unsqueeze(-1))
-        return Transitions(now, following, terminal, known | terminal, lead=1)
+        follows = now.counted & (offset + 1 < later.unsqueeze(-1))
+        known = self._close(now, following, begin + length - 1, follows | terminal)
+        return Transitions(now, following, terminal, known, lead=1)
 
     def _begin(self, first: Tensor) -> Tensor:
         """The first rows of windows, given those of their pieces, (B,)."""

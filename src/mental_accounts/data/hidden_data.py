@@ -86,6 +86,7 @@ def _roll_out(name: str, env_id: str, maker: Maker, facts: dict[str, Any], path:
     ]
     foregone = [told for told in (episode.foregone for episode in episodes) if told is not None]
     is_told = bool(foregone) and foregone[0].shape[1] <= MOST_TOLD
+    final, unknown = [episode.final_observation for episode in episodes], np.full(columns[0].shape[1:], np.nan)
     players = [episode.player for episode in episodes if episode.player is not None]
     turns = {"made_by": dict(Counter(players)), "makers": players} if players else {}
     store = Trajectories.from_steps(
@@ -96,6 +97,7 @@ def _roll_out(name: str, env_id: str, maker: Maker, facts: dict[str, Any], path:
         action_spec=action_spec_of(env.action_space),
         info={"name": name, "source": "hidden", **facts, **turns},
         foregone=np.concatenate(foregone) if is_told else None,
+        final_observations=[unknown if seen is None else seen for seen in final],
         where=name,
     )
     env.close()

@@ -44,4 +44,4 @@ class Mechanic:
             next_observation, reward, terminated, truncated, info = env.step(action)
             steps.append((observation.astype(np.float32), action, float(reward), which))
             observation, done = next_observation, terminated or truncated
-        return Played.of(steps, terminated)
+        return Played.of(steps, terminated, final=observation.astype(np.float32))

@@ -48,15 +48,15 @@ BROKEN = "delete it and get it again"
 def read_minari(dataset_id: str, *, download: bool = True) -> Trajectories:
     """Read the data set `dataset_id`, such as `mujoco/hopper/medium-v0`; downloaded first where it is not installed.
 
-    Observations are flattened (flattening.py). The last observation of an episode, after its last action, is left out.
-    The environment's id stands in `info["env_id"]`.
+    Observations are flattened (flattening.py). The last observation of an episode, after its last action, is its final
+    one. The environment's id stands in `info["env_id"]`.
     """
     where = f"minari/{dataset_id}"
     dataset, file = _open(dataset_id, download, where)
     action_space = dataset.action_space
     seen_parts = _parts(dataset.observation_space, where)
     parts: dict[str, list[NDArray[Any]]] = {"observations": [], "actions": [], "rewards": []}
-    lengths, terminated, truncated = [], [], []
+    lengths, terminated, truncated, final = [], [], [], []
     count = len(dataset.episode_indices)
     if not count:
         raise DataError(f"{where}: the data set has no episode")
@@ -75,7 +75,11 @@ def read_minari(dataset_id: str, *, download: bool = True) -> Trajectories:
             counts |= {"actions": len(actions), **{name: len(episode[name]) for name in keys[-3:]}}
             if len(set(counts.values())) != 1:
                 raise DataError(f"{here}: expected as many steps of each, and one more observation, got {counts}")
-            parts["observations"].append(np.concatenate(seen, axis=1)[:-1])
+            observations = np.concatenate(seen, axis=1)
+            parts["observations"].append(observations[:-1])
+            final.append(
+                observations[-1] if np.isfinite(observations[-1]).all() else np.full_like(observations[-1], np.nan)
+            )
             parts["actions"].append(actions)
             parts["rewards"].append(episode["rewards"])
             terminated.append(bool(episode["terminations"].flat[-1]))
@@ -90,6 +94,7 @@ def read_minari(dataset_id: str, *, download: bool = True) -> Trajectories:
         lengths=lengths,
         terminated=terminated,
         truncated=truncated,
+        final_observations=np.stack(final),
         action_spec=_action_spec(action_space),
         info={"source": "minari", "dataset": dataset_id, "env_id": dataset.env_spec and dataset.env_spec.id},
         where=where,

@@ -9,12 +9,10 @@ What it does, one call per line:
     store.evict(1)                                        # the oldest
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,10 +20,13 @@ from mental_accounts.accounts import Books, Codebook, RewardTransform, UpdateRul
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data.annotation import Annotation
 from mental_accounts.data.data_checks import Steps, Values, checked_steps
-from mental_accounts.data.description import Statistics, statistics_of
+from mental_accounts.data.endings import ENDING, ENDING_COLUMN, Endings, SeenAfter
+from mental_accounts.data.final_steps import FinalSteps, checked_final, one_row
 from mental_accounts.data.step_columns import columns_for, columns_of, rows_of_steps
 from mental_accounts.data.storage import Column, StepStorage, check_memory
+from mental_accounts.data.store_contents import StoreContents
 from mental_accounts.data.trajectory_files import read_trajectories, write_trajectories
+from mental_accounts.data.trajectory_table import TrajectoryTable
 from mental_accounts.errors import DataError
 from mental_accounts.spaces import ActionScale
 
@@ -33,42 +34,16 @@ TOLD = {"foregone": "foregone rewards", "action_masks": "action masks"}
 """Columns of what only some environments tell, and words for them."""
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Trajectory:
-    """One trajectory of T steps; the tensors are views into the store, valid until it changes."""
-
-    observations: Tensor  # (T, obs)
-    actions: Tensor  # (T, act); (T,) or (T, numbers) int64 where actions are discrete
-    rewards: Tensor  # (T,)
-    timesteps: Tensor  # (T,) int32
-    returns_to_go: Tensor  # (T,)
-    codes: Tensor | None  # (T,) or (T, groups); None before the store is annotated
-    attractions: Tensor | None  # (T,) or (T, groups)
-    terminated: bool
-    truncated: bool
-    foregone: Tensor | None = None  # (T, actions): the rewards of all actions, where they are known
-    action_masks: Tensor | None = None  # (T, values) bool: the actions that were allowed, where they are known
-
-    def __len__(self) -> int:
-        return len(self.rewards)
-
-    def __repr__(self) -> str:
-        shown = []
-        for item in fields(self):
-            value = getattr(self, item.name)
-            shown.append(f"{item.name}={tuple(value.shape) if isinstance(value, Tensor) else value}")
-        return f"Trajectory({', '.join(shown)})"
-
-
-class Trajectories:
+class Trajectories(StoreContents):
     """Whole trajectories, the oldest first.
 
     `gamma` discounts the returns-to-go, which are computed in hindsight over each whole trajectory. `action_spec` is
     the environment's action space, if known: actions outside it are refused. `info` describes the source of the data;
     it is saved too.
-    """
 
-    annotation: Annotation | None
+    Of trajectories that were cut off, the observation after the last step may be known: critics then learn from that
+    step, too. It takes a row of its own for each of them, and memory only if there are any.
+    """
 
     def __init__(
         self,
@@ -109,169 +84,29 @@ class Trajectories:
         info: Mapping[str, Any] | None = None,
         foregone: Values | None = None,
         action_masks: Values | None = None,
+        final_observations: Values | None = None,
+        final_masks: Values | None = None,
         where: str = "data",
     ) -> "Trajectories":
         """Concatenated whole trajectories: (N, obs), (N, act) or (N,), (N,); one length and flags for each.
 
         `foregone` (N, actions) are the rewards of all discrete actions at each step, if the environment told them
         (`info["foregone"]`); `action_masks` (N, actions) say which of them were allowed (`info["action_mask"]` before
-        each step). `where` names the data in errors. `capacity` is in steps; by default there is room for
-        these only, and the store grows when more are appended.
+        each step). `final_observations` (trajectories, obs) were seen after the last steps of those that did not
+        terminate, with a row of NaN where that is not known; `final_masks` (trajectories, actions) are of the same
+        moment. `where` names the data in errors. `capacity` is in steps; by default there is room for these only, and
+        the store grows when more are appended.
         """
         steps = checked_steps(
             observations, actions, rewards, lengths, terminated, truncated, where=where, action_spec=action_spec,
             foregone=foregone, action_masks=action_masks,
         )  # fmt: skip
+        final = checked_final(final_observations, final_masks, steps, action_spec, where)
         _check_gamma(gamma)
         storage = StepStorage(columns_for(steps), len(steps) if capacity is None else capacity, device)
         store = cls._around(storage, gamma, action_spec, info)
-        store._extend(steps)
+        store._extend(steps, final)
         return store
-
-    # Contents.
-
-    def __len__(self) -> int:
-        """The number of trajectories."""
-        return len(self._lengths)
-
-    def __iter__(self) -> Iterator[Trajectory]:
-        return (self.slice(i) for i in range(len(self)))
-
-    def __repr__(self) -> str:
-        actions = tuple(self.actions.shape)
-        return (
-            f"Trajectories({len(self)} trajectories, observations={tuple(self.observations.shape)}, actions={actions}, "
-            f"annotated={self.annotation is not None}, device={self.device}, {self.nbytes / 1e6:.1f} MB)"
-        )
-
-    @property
-    def steps(self) -> int:
-        """The total number of steps."""
-        return self.storage.count
-
-    @property
-    def device(self) -> torch.device:
-        return self.storage.device
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of all columns, including room for later steps."""
-        return self.storage.nbytes
-
-    @property
-    def discrete(self) -> bool:
-        return self.actions.ndim == 1
-
-    @property
-    def observations(self) -> Tensor:
-        """(N, obs) float32, a view."""
-        return self.storage.rows("observations")
-
-    @property
-    def actions(self) -> Tensor:
-        """(N, act) float32 in the environment's own units, or (N,) or (N, numbers) int64; a view."""
-        return self.storage.rows("actions")
-
-    @property
-    def rewards(self) -> Tensor:
-        """(N,) float32, a view."""
-        return self.storage.rows("rewards")
-
-    @property
-    def timesteps(self) -> Tensor:
-        """(N,) int32, each step's index in its trajectory; a view."""
-        return self.storage.rows("timesteps")
-
-    @property
-    def returns_to_go(self) -> Tensor:
-        """(N,) float32, g_t = Σ_{τ >= t} γ^(τ-t) r_τ over the whole trajectory; a view."""
-        return self.storage.rows("returns_to_go")
-
-    @property
-    def foregone(self) -> Tensor | None:
-        """(N, actions) float32, the rewards of all actions at each step, a view; None if they are not known."""
-        return self.storage.rows("foregone") if "foregone" in self.storage.columns else None
-
-    @property
-    def action_masks(self) -> Tensor | None:
-        """(N, values) bool, the actions allowed at each step, a view; None if they are not known."""
-        return self.storage.rows("action_masks") if "action_masks" in self.storage.columns else None
-
-    @property
-    def codes(self) -> Tensor | None:
-        """(N,) or (N, groups) of a small integer type, a view; None before `annotate`."""
-        return self.storage.rows("codes") if self.annotation is not None else None
-
-    @property
-    def attractions(self) -> Tensor | None:
-        """(N,) or (N, groups) float32, traced over the whole trajectory; a view; None before `annotate`."""
-        return self.storage.rows("attractions") if self.annotation is not None else None
-
-    @property
-    def lengths(self) -> Tensor:
-        """(trajectories,) int64, on the CPU."""
-        return torch.tensor(self._lengths, dtype=torch.int64)
-
-    @property
-    def returns(self) -> Tensor:
-        """(trajectories,) float64, undiscounted, on the CPU."""
-        return torch.tensor(self._returns, dtype=torch.float64)
-
-    @property
-    def first_returns_to_go(self) -> Tensor:
-        """(trajectories,) float32, on the CPU: the return-to-go at the first step; the return, if γ is 1."""
-        begins = self.first_rows - self.storage.first
-        return self.returns_to_go[begins.to(self.device)].cpu()
-
-    @property
-    def first_rows(self) -> Tensor:
-        """(trajectories,) int64, on the CPU: the row of each trajectory's first step in the storage."""
-        return torch.tensor(self._begins, dtype=torch.int64) + (self.storage.first - self._evicted)
-
-    @property
-    def terminated(self) -> Tensor:
-        """(trajectories,) bool, on the CPU: ended in a terminal state."""
-        return torch.tensor(self._terminated, dtype=torch.bool)
-
-    @property
-    def truncated(self) -> Tensor:
-        """(trajectories,) bool, on the CPU: cut off."""
-        return torch.tensor(self._truncated, dtype=torch.bool)
-
-    def slice(self, i: int) -> Trajectory:
-        """Trajectory i as views; negative numbers count from the newest."""
-        begin = self.rows_of(i)[0] - self.storage.first
-        end = begin + self._lengths[i]
-        names = ["observations", "actions", "rewards", "timesteps", "returns_to_go"]
-        found = {name: self.storage.rows(name)[begin:end] for name in names}
-        codes, attractions, foregone, masks = self.codes, self.attractions, self.foregone, self.action_masks
-        return Trajectory(
-            **found,
-            codes=None if codes is None else codes[begin:end],
-            attractions=None if attractions is None else attractions[begin:end],
-            terminated=self._terminated[i],
-            truncated=self._truncated[i],
-            foregone=None if foregone is None else foregone[begin:end],
-            action_masks=None if masks is None else masks[begin:end],
-        )
-
-    def rows_of(self, i: int) -> tuple[int, int]:
-        """The first row of trajectory i in the storage, and how many rows it has."""
-        if not -len(self) <= i < len(self):
-            raise IndexError(f"trajectory {i} was requested, but there are {len(self)}")
-        return self.storage.first + self._begins[i] - self._evicted, self._lengths[i]
-
-    def best(self, n: int) -> Tensor:
-        """The indices of the n trajectories with the highest returns (fewer where there are fewer), worst first.
-
-        Worst first, so that a first-in-first-out replay made of them forgets the worst first.
-        """
-        return self.returns.argsort(stable=True)[max(0, len(self) - n) :]
-
-    def statistics(self) -> Statistics:
-        """Counts, returns, and the mean and standard deviation of states over steps."""
-        self._refuse_empty("statistics")
-        return statistics_of(self.steps, self.returns)
 
     # Changes.
 
@@ -285,11 +120,14 @@ class Trajectories:
         truncated: bool = False,
         foregone: Values | None = None,
         action_masks: Values | None = None,
+        final_observation: Values | None = None,
+        final_mask: Values | None = None,
     ) -> None:
         """Append one trajectory: (T, obs), (T, act) or (T,), (T,). It is annotated like the others.
 
-        If there is no room after the newest, all trajectories move to the front; if there is none at all the store
-        grows, unless its addresses are pinned.
+        `final_observation` (obs,) was seen after its last step, and `final_mask` (actions,) is of that moment; they
+        count if it did not terminate. If there is no room after the newest, all trajectories move to the front; if
+        there is none at all the store grows, unless its addresses are pinned.
         """
         steps = checked_steps(
             observations,
@@ -313,23 +151,36 @@ class Trajectories:
                     f"appended trajectory: {name} must be {expected[name].dtype} (T, *{expected[name].shape}) like the "
                     f"store's, got {given.dtype} {tuple(given.shape)}"
                 )
-        self._extend(steps)
+        told = (one_row(final_observation), one_row(final_mask))
+        self._extend(steps, checked_final(*told, steps, self.action_spec, "appended trajectory"))
 
     def evict(self, n: int = 1) -> None:
         """Remove the n oldest trajectories."""
         if not 0 <= n <= len(self):
             raise DataError(f"cannot evict {n} of {len(self)} trajectories")
-        dropped = sum(self._lengths[:n])
-        self.storage.drop(dropped)
-        self._evicted += dropped
+        if self.endings is not None:
+            self.endings.drop(self._table.endings[:n])
+        self.storage.drop(self._table.drop(n))
         self.version += 1
-        for table in (self._begins, self._lengths, self._returns, self._terminated, self._truncated):
-            del table[:n]
 
     def reserve(self, capacity: int) -> None:
         """Make room for `capacity` steps in total; moves to new memory if there is less."""
         self.storage.reserve(capacity)
         self.version += 1
+
+    def keep_endings(self, room: int) -> None:
+        """Make room for what was seen after the last steps of so many trajectories; before addresses are pinned."""
+        if self.endings is None:
+            if self.storage.pinned:
+                raise DataError(
+                    "a final observation came, but the store has no room for any and its addresses are pinned for a "
+                    "captured graph; make room with keep_endings before"
+                )
+            masks = self.storage.columns.get("action_masks")
+            values = None if masks is None else masks.shape[1]
+            self.storage.add(ENDING, ENDING_COLUMN)
+            self.endings = Endings(self.observations.shape[1], values, device=self.device)
+        self.endings.reserve(room)
 
     def pin_addresses(self) -> None:
         """Guarantee that no tensor moves from now on, for a CUDA graph that reads them: a full store is then an error.
@@ -337,6 +188,8 @@ class Trajectories:
         (Eager samplers look the tensors up at every call and need no such guarantee.)
         """
         self.storage.pinned = True
+        if self.endings is not None:
+            self.endings.pinned = True
 
     def annotate(
         self,
@@ -367,7 +220,8 @@ class Trajectories:
         made: dict[str, Tensor] = {}
         if self.steps:
             seen, taken, paid = self.observations, self.actions, self.rewards
-            made = annotation.annotate(seen, taken, paid, self.lengths, self.foregone, self.action_masks)
+            told = (self.foregone, self.action_masks, self.seen_after)
+            made = annotation.annotate(seen, taken, paid, self.lengths, *told)
         for name, column in annotation.columns.items():
             self.storage.add(name, column)
         self.annotation = annotation
@@ -381,7 +235,7 @@ class Trajectories:
         chosen = [int(i) for i in indices]
         lengths = self.lengths[chosen]
         count = int(lengths.sum())
-        begins = torch.tensor([self._begins[i] - self._evicted for i in chosen], dtype=torch.int64)
+        begins = (self.first_rows - self.storage.first)[chosen]
         shift = torch.repeat_interleave(begins - (lengths.cumsum(0) - lengths), lengths)
         rows = (torch.arange(count) + shift).to(self.device)
         storage = StepStorage(self.storage.schema(), max(1, count if capacity is None else capacity), self.device)
@@ -394,6 +248,8 @@ class Trajectories:
             return self
         twin = self.select(torch.arange(len(self)))
         del twin.storage.columns[name]
+        if name == "action_masks" and twin.endings is not None:
+            twin.endings.action_masks = None
         return twin
 
     def allowing_all(self, values: int) -> "Trajectories":
@@ -403,6 +259,8 @@ class Trajectories:
         twin = self.select(torch.arange(len(self)))
         twin.storage.add("action_masks", Column((values,), torch.bool))
         twin.storage.rows("action_masks").fill_(True)
+        if twin.endings is not None:
+            twin.endings.allow_all(values)
         return twin
 
     def to(self, device: torch.device | str) -> "Trajectories":
@@ -410,7 +268,10 @@ class Trajectories:
         target = torch.empty(0, device=device).device
         if target == self.device or (target.type == self.device.type == "cpu"):
             return self
-        return self._twin(self.storage.to(target), range(len(self)))
+        twin = self._twin(self.storage.to(target), list(range(len(self))))
+        if twin.endings is not None and self.endings is not None:
+            twin.endings.reserve(self.endings.room)
+        return twin
 
     # Files.
 
@@ -419,7 +280,7 @@ class Trajectories:
         self._refuse_empty("save")
         tables = {"lengths": self.lengths, "terminated": self.terminated, "truncated": self.truncated}
         facts = {"gamma": self.gamma, "info": self.info, "summary": self.statistics().summary()}
-        write_trajectories(Path(path), self.storage, tables, facts, self.action_spec)
+        write_trajectories(Path(path), self.storage, tables, facts, self.action_spec, self._final())
 
     @classmethod
     def load(cls, path: Path | str, device: torch.device | str = "cpu", gamma: float | None = None) -> "Trajectories":
@@ -439,7 +300,7 @@ class Trajectories:
             storage = StepStorage(columns_for(steps), len(steps))
             storage.extend(rows_of_steps(steps, gamma), len(steps))
         store = cls._around(storage, gamma, found.action_spec, found.info)
-        store._enter(steps, 0)
+        store._enter(steps, 0, found.final)
         return store.to(device)
 
     # Internals.
@@ -457,52 +318,73 @@ class Trajectories:
         self, storage: StepStorage, gamma: float, action_spec: ActionSpec | None, info: Mapping[str, Any] | None
     ) -> None:
         self.storage, self.gamma, self.action_spec, self.info = storage, gamma, action_spec, dict(info or {})
-        self.annotation = None
+        self.annotation = self.endings = None
         self.version = 0
         """How often trajectories were added or removed, for those who remember where they are."""
-        self._evicted = 0  # steps dropped so far: trajectories remember where they begin, counted from the very first
-        self._begins: list[int] = []
-        self._lengths: list[int] = []
-        self._returns: list[float] = []
-        self._terminated: list[bool] = []
-        self._truncated: list[bool] = []
+        self._table = TrajectoryTable()
 
-    def _extend(self, steps: Steps) -> None:
+    def _extend(self, steps: Steps, final: FinalSteps | None) -> None:
         rows = rows_of_steps(steps, self.gamma)
         if self.annotation is not None:
             told = (steps.observations, steps.actions, steps.rewards)
             observations, actions, paid = (values.to(self.device) for values in told)
             foregone = None if steps.foregone is None else steps.foregone.to(self.device)
             allowed = None if steps.action_masks is None else steps.action_masks.to(self.device)
-            rows |= self.annotation.annotate(observations, actions, paid, steps.lengths, foregone, allowed)
-        before = self._evicted + self.storage.count
+            after = None
+            if final is not None:
+                last = steps.lengths.cumsum(0)[final.trajectories] - 1
+                after = SeenAfter(last.to(self.device), final.observations.to(self.device))
+            rows |= self.annotation.annotate(observations, actions, paid, steps.lengths, foregone, allowed, after)
+        if final is not None:  # what may be refused comes before anything is changed
+            self._endings_for(final)
+        before = self.storage.count
         self.storage.extend(rows, len(steps))
-        self._enter(steps, before)
+        self._enter(steps, before, final)
 
-    def _enter(self, steps: Steps, before: int) -> None:
-        """Enter the trajectories of these steps; so many steps came before them."""
-        begins = steps.lengths.cumsum(0) - steps.lengths
+    def _endings_for(self, final: FinalSteps) -> Endings:
+        """The endings, with room for these."""
+        self.keep_endings(0)
+        assert self.endings is not None
+        self.endings.make_room(len(final))
+        return self.endings
+
+    def _enter(self, steps: Steps, before: int, final: FinalSteps | None) -> None:
+        """Enter the trajectories of these steps, which lie behind `before` others; no last step has an ending yet."""
+        endings = [0] * len(steps.lengths)
+        if final is not None:
+            rows = self._endings_for(final).enter(final)
+            for place, row in zip(final.trajectories.tolist(), rows, strict=True):
+                endings[place] = row
+            last = steps.lengths.cumsum(0)[final.trajectories] - 1 + (self.storage.first + before)
+            self._mark_endings(last, rows)
         self.version += 1
-        self._begins += (begins + before).tolist()
-        self._lengths += steps.lengths.tolist()
-        self._returns += np.add.reduceat(steps.rewards.double().numpy(), begins.numpy()).tolist()
-        self._terminated += steps.terminated.tolist()
-        self._truncated += steps.truncated.tolist()
+        self._table.enter(steps, before, endings)
 
-    def _twin(self, storage: StepStorage, chosen: "list[int] | range") -> "Trajectories":
+    def _mark_endings(self, last: Tensor, rows: list[int]) -> None:
+        """Write the rows of endings to the last steps of trajectories, which are these rows of the storage."""
+        found = torch.tensor(rows, dtype=torch.int32).to(self.device)
+        self.storage.columns[ENDING].index_copy_(0, last.to(self.device), found)
+
+    def _twin(self, storage: StepStorage, chosen: list[int]) -> "Trajectories":
         """The chosen trajectories, whose steps are contiguous in this storage."""
         twin = self._around(storage, self.gamma, self.action_spec, self.info)
         twin.annotation = None if self.annotation is None else self.annotation.to(storage.device)
-        twin._lengths = [self._lengths[i] for i in chosen]
-        twin._begins = [0, *np.cumsum(twin._lengths).tolist()][: len(twin._lengths)]
-        twin._returns = [self._returns[i] for i in chosen]
-        twin._terminated = [self._terminated[i] for i in chosen]
-        twin._truncated = [self._truncated[i] for i in chosen]
+        twin._table = self._table.select(chosen)
+        if self.endings is not None:
+            rows = [row for row in (self._table.endings[i] for i in chosen) if row]
+            twin.endings = self.endings.select(rows, storage.device)
+            twin._mark_endings(twin.first_rows + twin.lengths - 1, twin._table.endings)
         return twin
 
-    def _refuse_empty(self, what: str) -> None:
-        if not len(self):
-            raise DataError(f"{what}: the store holds no trajectory yet")
+    def _final(self) -> FinalSteps | None:
+        """What is known of the ends of trajectories; on the CPU."""
+        known, after = self.has_final, self.seen_after
+        if after is None or not bool(known.any()):
+            return None
+        masks = self.final_masks
+        return FinalSteps(
+            known.nonzero().squeeze(-1), after.observations.cpu(), None if masks is None else masks.cpu()[known]
+        )
 
 
 def _check_gamma(gamma: float) -> None:

@@ -1,7 +1,8 @@
 """Trajectories on disk: a safetensors file of the store's columns as they lie in memory, the row of zeros included.
 
 A file is mapped, not copied, so runs that read the same data share one copy of them. Files of version 0.1 have neither
-that row nor the columns that follow from others; they are read, and copied.
+that row nor the columns that follow from others; they are read, and copied. What was seen after the last steps of
+trajectories that were cut off lies in tensors of its own, which files need not have.
 """
 
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from torch import Tensor
 
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data.data_checks import Steps, checked_steps
+from mental_accounts.data.final_steps import FinalSteps, checked_rows
 from mental_accounts.data.step_columns import NAMES, columns_for, rows_of_steps
 from mental_accounts.data.storage import StepStorage
 from mental_accounts.data.tensor_files import OLD_FORMAT, read_tensors, write_tensors
@@ -22,6 +24,8 @@ from mental_accounts.fields import config_from_dict
 PADDED = "padded."
 """Begins the names of columns with one row more than there are steps."""
 TABLES = ("lengths", "terminated", "truncated")
+FINAL = "final."
+"""Begins the names of what was seen after the last steps of trajectories, where it is known."""
 REQUIRED = ("observations", "actions", "rewards")
 
 
@@ -35,13 +39,22 @@ class Stored:
     info: Mapping[str, Any] | None
     storage: StepStorage | None
     """All columns, mapped from the file; None where it does not have them as they are needed."""
+    final: FinalSteps | None
 
 
 def write_trajectories(
-    path: Path, storage: StepStorage, tables: Mapping[str, Tensor], facts: Mapping[str, Any], spec: ActionSpec | None
+    path: Path,
+    storage: StepStorage,
+    tables: Mapping[str, Tensor],
+    facts: Mapping[str, Any],
+    spec: ActionSpec | None,
+    final: FinalSteps | None,
 ) -> None:
-    """The columns of a storage, and one length and two flags for each trajectory."""
+    """The columns of a storage, one length and two flags for each trajectory, and what is known of their ends."""
     tensors = {f"{PADDED}{name}": storage.padded(name) for name in NAMES if name in storage.columns}
+    if final is not None:
+        tensors |= {f"{FINAL}trajectories": final.trajectories, f"{FINAL}observations": final.observations}
+        tensors |= {} if final.action_masks is None else {f"{FINAL}action_masks": final.action_masks}
     write_tensors(path, tensors | dict(tables), {**facts, "action_spec": None if spec is None else asdict(spec)})
 
 
@@ -63,7 +76,22 @@ def read_trajectories(path: Path) -> Stored:
         action_masks=columns.get("action_masks"),
     )
     storage = StepStorage.holding(padded) if padded and _is_whole(padded, steps, gamma) else None
-    return Stored(steps, gamma, action_spec, facts.get("info"), storage)
+    final = _final_of(tensors, steps, action_spec, path)
+    return Stored(steps, gamma, action_spec, facts.get("info"), storage, final)
+
+
+def _final_of(
+    tensors: Mapping[str, Tensor], steps: Steps, action_spec: ActionSpec | None, path: Path
+) -> FinalSteps | None:
+    """What a file knows of the ends of its trajectories."""
+    found = {name.removeprefix(FINAL): value for name, value in tensors.items() if name.startswith(FINAL)}
+    if not found:
+        return None
+    missing = [f"{FINAL}{name}" for name in ("trajectories", "observations") if name not in found]
+    if missing:
+        raise DataError(f"{path}: has no {missing}; delete it and make it again")
+    told = (found["trajectories"], found["observations"], found.get("action_masks"))
+    return checked_rows(*told, steps, action_spec, str(path))
 
 
 def _is_whole(padded: Mapping[str, Tensor], steps: Steps, gamma: float) -> bool:

@@ -14,6 +14,7 @@ from torch import Tensor
 from mental_accounts.account_options import AccountScope
 from mental_accounts.accounts import Books, Entry
 from mental_accounts.data.annotation import SNAPSHOT_STEPS, Annotation
+from mental_accounts.data.endings import ENDING
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import DataError
 from mental_accounts.policy.window import Window
@@ -23,13 +24,14 @@ from mental_accounts.policy.window import Window
 class Transitions:
     """Windows, and the same windows one step later: what values are learned from.
 
-    A trajectory that was cut off does not say which state followed its last step, so that step is not known.
+    What followed the last step of a trajectory that was cut off may be known (`Trajectories.has_final`): it then has
+    the last place of the later window, with no action or reward of its own. Otherwise that step is not known.
     """
 
     now: Window  # (B, K)
-    following: Window  # (B, lead + K): the successor of each step, in its place; a blank one where there is none
+    following: Window  # (B, lead + K): the successor of each step, in its place; a blank one where none is known
     terminal: Tensor  # (B, K) bool: the step ended its trajectory in a terminal state
-    known: Tensor  # (B, K) bool: a step to learn from that is terminal or has a successor
+    known: Tensor  # (B, K) bool: a step to learn from that is terminal or has a known successor
     lead: int = 0  # steps before the first successor, from which a recurrent policy has its state
 
 
@@ -123,20 +125,52 @@ class WindowSampler:
         follows = real & (offset < later.unsqueeze(-1))
         row = torch.where(real, first.unsqueeze(-1) + offset, self.store.storage.blank)
         terminal = columns["terminal"][row]
-        now, following = self._window(first, length, offset), self._window(first + (remaining > 1), later, offset)
+        now, begin = self._window(first, length, offset), first + (remaining > 1)
+        alone, ledger = remaining == 1, None  # at a last step there is no later one to begin with
+        if self.account_scope == "trajectory":  # balances are those after it, nevertheless
+            ledger = (begin, later + alone, offset + alone.unsqueeze(-1))
+        following = self._window(begin, later, offset, ledger)
         there = follows.view(*follows.shape, *[1] * (now.actions.ndim - 2))
         following = replace(following, actions=torch.where(there, following.actions, now.actions))  # 0 may be no action
-        return Transitions(now, following, terminal, follows | terminal)
+        known = self._close(now, following, first + length - 1, follows | terminal)
+        return Transitions(now, following, terminal, known)
+
+    def _close(self, now: Window, following: Window, last: Tensor, known: Tensor) -> Tensor:
+        """Give windows that end with a trajectory what was seen after it, in place; which steps are known then, (B, K).
+
+        last (B,): the rows of windows' last steps, which are in their last place. Nothing is left to return after it.
+        """
+        endings = self.store.endings
+        if endings is None:
+            return known
+        row = self.store.storage.columns[ENDING].index_select(0, last)  # (B,): 0 where nothing is known to follow
+        seen = {
+            "observations": endings.observations.index_select(0, row),
+            "timesteps": now.timesteps[:, -1] + 1,
+            "action_masks": None if endings.action_masks is None else endings.action_masks.index_select(0, row),
+            "previous_rewards": None if now.rewards is None else now.rewards[:, -1],
+            "previous_observations": now.observations[:, -1],
+            "previous_actions": now.actions[:, -1],
+        }
+        for name, values in seen.items():
+            later = getattr(following, name)
+            if later is not None and values is not None:
+                closes = (row > 0).view(-1, *[1] * (values.ndim - 1))
+                later[:, -1] = torch.where(closes, values, later[:, -1])
+        return torch.cat([known[:, :-1], known[:, -1:] | (row > 0).unsqueeze(-1)], dim=1)
 
     def _extent(self, first: Tensor) -> tuple[Tensor, Tensor]:
         """How many steps windows have, (B,) int32, and the number of each step, (B, K): negative where padded."""
         length = self.store.storage.columns["remaining"].index_select(0, first).clamp(max=self.context_length)
         return length, self._back + length.unsqueeze(-1)
 
-    def _window(self, first: Tensor, length: Tensor, offset: Tensor) -> Window:
+    def _window(
+        self, first: Tensor, length: Tensor, offset: Tensor, ledger: tuple[Tensor, Tensor, Tensor] | None = None
+    ) -> Window:
         """The steps number `offset` (B, K) of the `length` (B,) steps that begin at rows `first` (B,).
 
         Where the offset is `length` there is no step, but zeros; it is the last of its window, so no other sees them.
+        `ledger`: another first, length and offset, by which balances are read.
         """
         columns, mask = self.store.storage.columns, offset >= 0
         there = mask & (offset < length.unsqueeze(-1))
@@ -163,7 +197,7 @@ class WindowSampler:
                 foregone = books.foregone_payoffs(read("foregone"), allowed) if books.foregone else None
                 attractions = books.trace(Entry(codes, weights), read("payoffs"), mask, foregone)
             if annotation.keeps_balances:
-                balances = self._balances(annotation, first, length, offset, mask)
+                balances = self._balances(annotation, *(ledger or (first, length, offset)), mask)
         return Window(
             observations=read("observations"),
             actions=read("actions"),

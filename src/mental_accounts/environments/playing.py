@@ -25,6 +25,7 @@ class Played:
     foregone: Array | None = None  # (T, actions): the rewards of all actions, where the environment tells them
     player: str | None = None
     """Who played it, where several take turns."""
+    final_observation: Array | None = None  # (obs,): after the last step, where it was kept
 
     @classmethod
     def of(
@@ -32,11 +33,16 @@ class Played:
         steps: Sequence[tuple[Array, Array, float, int]],
         terminated: bool = False,
         foregone: Sequence[Array] = (),
+        final: Array | None = None,
     ) -> "Played":
-        """An episode from its steps: observation, action, reward, context; and the rewards of all actions, if known."""
+        """An episode from its steps: observation, action, reward, context; and the rewards of all actions, if known.
+
+        `final` is the observation after the last step, which counts if the episode did not terminate.
+        """
         columns = [np.array(column) for column in zip(*steps, strict=True)]
         told = np.array(foregone, dtype=np.float32) if len(foregone) else None
-        return cls(columns[0], columns[1], columns[2].astype(np.float32), columns[3], terminated, told)
+        rewards = columns[2].astype(np.float32)
+        return cls(columns[0], columns[1], rewards, columns[3], terminated, told, final_observation=final)
 
 
 class Memory(Protocol):
@@ -75,7 +81,7 @@ class Player(ABC):
             steps.append((observation, taken, float(reward), -1 if context is None else context))
             foregone += [info["foregone"]] if "foregone" in info else []
             observation, done = next_observation, terminated or truncated
-        return Played.of(steps, foregone=foregone)
+        return Played.of(steps, foregone=foregone, final=None if terminated else observation)
 
 
 def own_chance(seed: int) -> np.random.Generator:

@@ -19,6 +19,7 @@ def renew_payoffs(store: Trajectories, updater: Updater) -> None:
     assert values is not None
     assert accounts is not None
     values.hand_over_state_value()
-    amounts = Annotation(accounts.books, None).amounts(store.observations, store.rewards, store.lengths)
+    told = (store.observations, store.rewards, store.lengths, store.seen_after)
+    amounts = Annotation(accounts.books, None).amounts(*told)
     accounts.books.fit_transform(amounts)
     annotate(store, updater.policy)

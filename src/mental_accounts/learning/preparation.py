@@ -55,6 +55,8 @@ class Preparation:
         """Of the data: another one is another run."""
         data = self.data
         held = {"observations": data.observations, "actions": data.actions, "rewards": data.rewards}
+        if (seen := data.seen_after) is not None and len(seen.rows):
+            held["final_observations"] = seen.observations
         return checksum({name: value.cpu() for name, value in held.items()}, str(data.lengths.tolist()))
 
     def describe(self, config: TrainConfig) -> list[Message]:
@@ -246,10 +248,11 @@ def _check_fit(data: Trajectories, spaces: EnvSpaces, task: str | None, env_id: 
 
 def _check_transitions(data: Trajectories, name: str) -> None:
     """Refuse data from which critics can learn nothing."""
-    if not bool((data.terminated | (data.lengths > 1)).any()):
+    if not bool((data.terminated | data.has_final | (data.lengths > 1)).any()):
         raise UsageError(
             f"critics learn from what follows a step, and the data of {name} never say: every episode is cut off after "
-            "one step; let the environment end them as terminated, or leave out --improve"
+            "one step; give what was seen after it (Trajectories.from_steps(..., final_observations=...)), mark them "
+            "as terminated, or leave out --improve"
         )
 
 
@@ -302,4 +305,6 @@ def _remade(data: Trajectories, gamma: float, action: ActionSpec | None = None) 
         info=data.info,
         foregone=data.foregone,
         action_masks=data.action_masks,
+        final_observations=data.final_observations,
+        final_masks=data.final_masks,
     )

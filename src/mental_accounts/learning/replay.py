@@ -20,6 +20,7 @@ class Replay:
         steps, longest = int(offline.lengths[chosen].sum()), max(longest, int(offline.lengths[chosen].max()))
         self.size = size
         self.store = offline.select(chosen, capacity=min((size + 1) * longest, max(MOST_STEPS, 2 * steps + longest)))
+        self.store.keep_endings(size + 1)
 
     def __len__(self) -> int:
         return len(self.store)
@@ -35,6 +36,8 @@ class Replay:
                 truncated=episode.truncated,
                 foregone=episode.foregone,
                 action_masks=episode.action_masks,
+                final_observation=episode.final_observation,
+                final_mask=episode.final_mask,
             )
             if len(self.store) > self.size:
                 self.store.evict(len(self.store) - self.size)

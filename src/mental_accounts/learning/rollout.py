@@ -10,7 +10,7 @@ from mental_accounts.errors import DivergenceError
 from mental_accounts.learning.episodes import Episode
 from mental_accounts.learning.parallel_envs import Environments
 from mental_accounts.learning.seeds import derive
-from mental_accounts.learning.stepping import Board
+from mental_accounts.learning.stepping import Array, Board
 from mental_accounts.policy import Actor
 
 TOLD = ("foregone", "action_masks")
@@ -115,6 +115,18 @@ class _Log:
                 bool(self._terminated[i]),
                 bool(self._truncated[i] and not self._terminated[i]),
                 **{name: columns[name][:T, i].copy() for name in TOLD if name in columns},
+                **self._seen_after(i),
             )
             for i, T in enumerate(self._lengths.tolist())
         ]
+
+    def _seen_after(self, i: int) -> dict[str, Array]:
+        """What was seen after the last step of an episode that was cut off; environments that are over keep it."""
+        board = self._board
+        if self._terminated[i] or not self._truncated[i]:
+            return {}
+        if board.final_masks is None:
+            return {"final_observation": board.observations[i].copy()}
+        if not board.final_masks[i].any():  # what could be done then is not known
+            return {}
+        return {"final_observation": board.observations[i].copy(), "final_mask": board.final_masks[i].copy()}

@@ -6,6 +6,7 @@ as with multiprocessing. Commands arrive through the socket; actions and results
 memory.
 """
 
+import contextlib
 import json
 import math
 import mmap
@@ -53,7 +54,7 @@ def layout_of(n: int, env: Environment, *, foregone: bool = False, masks: bool =
     if foregone:
         told.append(("foregone", np.float32, (n, int(action.n))))  # type: ignore[attr-defined]
     if masks:
-        told.append(("action_masks", np.bool_, (n, sum(choices_of(action)))))
+        told += [(name, np.bool_, (n, sum(choices_of(action)))) for name in ("action_masks", "final_masks")]
     is_box = isinstance(action, gymnasium.spaces.Box)
     return np.dtype(
         [
@@ -88,8 +89,9 @@ class Board:
         if "foregone" in (layout.names or ()):
             self.foregone = record["foregone"]
         self.action_masks: Array | None = None  # (n, values): the actions allowed next, where environments tell
+        self.final_masks: Array | None = None  # (n, values): those after an episode was cut off; none where not told
         if "action_masks" in (layout.names or ()):
-            self.action_masks = record["action_masks"]
+            self.action_masks, self.final_masks = record["action_masks"], record["final_masks"]
 
 
 def reset_all(envs: Mapping[int, Environment], board: Board) -> None:
@@ -103,8 +105,9 @@ def reset_all(envs: Mapping[int, Environment], board: Board) -> None:
                 f"environment {i} raised in reset(seed={seed}): {error!r} ({_place(error)})", i
             ) from error
         _write_observation(observation, board, i, f"at reset(seed={seed})")
-        if board.action_masks is not None:
+        if board.action_masks is not None and board.final_masks is not None:
             _write_mask(env, info, board.action_masks, i, f"at reset(seed={seed})")
+            board.final_masks[i] = False
 
 
 def step_all(envs: Mapping[int, Environment], board: Board) -> None:
@@ -141,8 +144,12 @@ def step_all(envs: Mapping[int, Environment], board: Board) -> None:
         _write_observation(observation, board, i, f"in step {board.t[0]}")
         if board.foregone is not None:
             _write_foregone(info.get("foregone"), board.foregone, i, f"in step {board.t[0]}")
-        if board.action_masks is not None and not (terminated or truncated):  # nothing follows the last step
-            _write_mask(env, info, board.action_masks, i, f"in step {board.t[0]}")
+        if board.action_masks is not None and board.final_masks is not None:
+            if not (terminated or truncated):
+                _write_mask(env, info, board.action_masks, i, f"in step {board.t[0]}")
+            elif not terminated:  # nobody acts on it, so an environment need not tell
+                with contextlib.suppress(*RAISED):
+                    _write_mask(env, info, board.final_masks, i, f"in step {board.t[0]}")
         board.rewards[i], board.terminated[i], board.truncated[i] = value, bool(terminated), bool(truncated)
 
 

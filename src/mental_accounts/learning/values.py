@@ -12,7 +12,8 @@ In one update critics and policy learn side by side: the policy follows Q₁ as 
 
 x is what the policy reads of a step: the state, and its ledger and previous reward where it reads them. With a ledger,
 critics of box actions also read what it tells of the surroundings of the action, so that balances lead to actions. A
-step that was cut off by a time limit is not a terminal one; what followed it is not known, so it is left out.
+step that was cut off by a time limit is not a terminal one: its target has the value of what was seen after it, where
+that is known, and it is left out where it is not.
 
 Accounts that are paid by TD errors need the value of a state alone, V(s'): a small network that follows min Q̄(x', a').
 """
