@@ -97,6 +97,11 @@ CLAIMS = (
         "Q7",
     ),
     Claim(
+        "Does supervised ODT get better by acting, if it is asked for what has been reached?",
+        (from_evidence("q8", found_in.q8, packed("q8"), needs_all=True),),
+        "Q8",
+    ),
+    Claim(
         "Does a policy learn from scratch, by acting?",
         (
             Source(

@@ -162,6 +162,10 @@ Q7_METHODS = {
 }
 
 
+FOLLOWING, PUBLISHED = "odt:improve=none", "odt:improve=none,targets=task"
+"""Q8: ODT whose target returns follow the replay buffer, as all of Q7, and with those that are published."""
+
+
 def q7() -> Iterator[tuple[str, Call]]:
     """Getting better by acting: from good data for 80,000 steps, from random ones for 160,000."""
     for task in (*PAPERS, "hopper-random", "walker2d-random", "halfcheetah-random"):
@@ -179,6 +183,7 @@ STUDIES: dict[str, dict[str, Call]] = {
         "converged": Call(PAPERS, ("odt", "ewa-vq-odt", "ledger-odt", "gru", "bc"), "converged", ("data_steps=200000",))
     },
     "q7": dict(q7()),
+    "q8": {"targets": Call(PAPERS, (PUBLISHED, FOLLOWING), "td3", (*SMALLER, "online_iterations=80"))},
 }
 """By question of the protocol, then by name."""
 

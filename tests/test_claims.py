@@ -92,7 +92,7 @@ def test_caveats_stay_while_old_studies_answer(results: Path) -> None:
     assert "the study is to come" in hidden
     assert "pilots only so far" in row(results, "Does a policy learn from scratch")
     assert row(results, "Does it hurt") is None
-    assert "still to come: Q1, Q2, Q3, Q4, Q5, Q6, Q7." in claims.table(Studies(results))
+    assert "still to come: Q1, Q2, Q3, Q4, Q5, Q6, Q7, Q8." in claims.table(Studies(results))
 
 
 def test_new_evidence_takes_the_place_of_old(results: Path) -> None:
@@ -107,7 +107,7 @@ def test_new_evidence_takes_the_place_of_old(results: Path) -> None:
     call = evidence.STUDIES["q6"]["converged"]
     put(results, "evidence/q6-converged.jsonl.gz", lambda task, method: 900.0 - 50 * (method == "ledger-odt"), call)
     assert "**Lower**: hopper-medium −5" in row(results, "Does it hurt")
-    assert "still to come: Q1, Q2, Q3, Q4, Q7" in claims.table(Studies(results))
+    assert "still to come: Q1, Q2, Q3, Q4, Q7, Q8" in claims.table(Studies(results))
 
 
 def test_noise_is_no_claim_and_few_seeds_are_no_answer(results: Path) -> None:
@@ -117,7 +117,7 @@ def test_noise_is_no_claim_and_few_seeds_are_no_answer(results: Path) -> None:
     assert re.search(r"\*\*No difference detected\*\* \(\d+ to \d+ would have been\): hopper", found)
     put(results, file, lambda task, method: 900.0 + 50 * (method == "odt"), call, seeds=4)
     assert row(results, "Does it hurt") is None
-    assert "still to come: Q1, Q2, Q3, Q4, Q5, Q6, Q7." in claims.table(Studies(results))
+    assert "still to come: Q1, Q2, Q3, Q4, Q5, Q6, Q7, Q8." in claims.table(Studies(results))
 
 
 def test_a_question_is_not_answered_without_the_rival_that_threatens_it(results: Path) -> None:
@@ -169,7 +169,7 @@ def test_less_data_and_the_limits_and_acting(results: Path) -> None:
     assert "**Higher** than the GRU in 3 of 4 settings; **Lower** than the GRU in 1 of 4 settings (arms-300)" in limits
     call = evidence.STUDIES["q7"]["hopper-medium"]
     put(results, "evidence/q7-hopper-medium.jsonl.gz", lambda _, method: 2000.0 + 500 * (method == "dt"), call)
-    assert "hopper-medium, against td3 alone +5" in row(results, "Does a robot's policy get better")
+    assert "hopper-medium, td3+odt against td3 alone +5" in row(results, "Does a robot's policy get better")
     call = evidence.STUDIES["q7"]["hopper-random"]
     put(results, "evidence/q7-hopper-random.jsonl.gz", lambda _, method: 100.0, call, seeds=2)  # not ready yet
     assert "hopper-random" not in row(results, "Does a robot's policy get better")

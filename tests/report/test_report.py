@@ -319,6 +319,12 @@ def test_runs_that_are_unlike_say_so_on_the_first_line(tmp_path: Path) -> None:
     assert "| odt | 3 of 4, without 3 |" in "\n".join(lines)
 
 
+def test_what_a_method_is_named_by_is_no_mixture(tmp_path: Path) -> None:
+    methods = ("odt", "odt:lr=0.5,model.dropout=0.2")
+    write_study(tmp_path, returns, methods=methods)
+    assert "not made alike" not in write_report(read_study(tmp_path), tmp_path).markdown.read_text()
+
+
 def test_data_that_differ_where_they_should_not(tmp_path: Path) -> None:
     study = write_study(tmp_path, returns, seeds=3)
 

@@ -64,11 +64,17 @@ def _other_data(runs: Sequence[Run]) -> list[str]:
 
 
 def _other_settings(runs: Sequence[Run]) -> list[str]:
-    """Settings other than the method's own in which runs of a task differ."""
+    """Settings other than those that belong to methods, or are named with them, in which runs of a task differ."""
     found: set[str] = set()
+    named = {change.partition("=")[0].rpartition(".")[2] for run in runs for change in _changes(run.method)}
     for task in {run.task for run in runs}:
         kinds = {json.dumps(run.config, sort_keys=True): run.config for run in runs if run.task == task}
         first, *others = kinds.values()
         for other in others:
-            found.update(differences(first, other, but=(*OWN, *OF_THE_MACHINE)))
+            found.update(differences(first, other, but=(*OWN, *OF_THE_MACHINE, *named)))
     return sorted(found)
+
+
+def _changes(method: str) -> list[str]:
+    """The changes in a method's label, as in odt:lr=0.001,imitate=offline."""
+    return method.partition(":")[2].split(",")
