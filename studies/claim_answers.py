@@ -184,7 +184,7 @@ def q7(studies: Studies) -> Answer:
     shown = {"odt:improve=none": "ODT", "dt": "td3+odt", alone: "td3 alone", with_ledger: "with a ledger"}
     ready = {one.pair.task: one.pair.file for one in studies.tested(pairs)}
     means = [f"{task}: {studies.means(file, task, shown)}. " for task, file in ready.items()]
-    steps = "After 80,000 steps online, from random data 160,000. "
+    steps = "After about 100,000 steps online, twice as many from random data. "
     return answered(studies, pairs, 5, before=steps + "".join(means))
 
 
@@ -194,7 +194,7 @@ def q8(studies: Studies) -> Answer:
     shown = {evidence.FOLLOWING: "following the replay buffer", evidence.PUBLISHED: "as published"}
     means = [f"{task}: {studies.means(file, task, shown)}. " for task in evidence.PAPERS]
     pairs = [Pair(task, file, task, evidence.FOLLOWING, evidence.PUBLISHED) for task in evidence.PAPERS]
-    return answered(studies, pairs, 5, before="Target returns of ODT, 80,000 steps online. " + "".join(means))
+    return answered(studies, pairs, 5, before="Target returns of ODT, about 100,000 steps online. " + "".join(means))
 
 
 def from_scratch(studies: Studies) -> Answer:

@@ -167,7 +167,7 @@ FOLLOWING, PUBLISHED = "odt:improve=none", "odt:improve=none,targets=task"
 
 
 def q7() -> Iterator[tuple[str, Call]]:
-    """Getting better by acting: from good data for 80,000 steps, from random ones for 160,000."""
+    """Getting better by acting: 80 iterations of 1,000 steps or more from good data, 160 from random ones."""
     for task in (*PAPERS, "hopper-random", "walker2d-random", "halfcheetah-random"):
         iterations = 160 if task.endswith("random") else 80
         yield task, Call((task,), tuple(Q7_METHODS), "td3", (*SMALLER, f"online_iterations={iterations}"))
@@ -186,6 +186,13 @@ STUDIES: dict[str, dict[str, Call]] = {
     "q8": {"targets": Call(PAPERS, (PUBLISHED, FOLLOWING), "td3", (*SMALLER, "online_iterations=80"))},
 }
 """By question of the protocol, then by name."""
+WORDS: dict[str, dict[str, str]] = {
+    **dict.fromkeys(("q1", "q2", "q3"), Q1_METHODS),
+    "q4": Q4_WITHOUT | Q4_LEDGERS,
+    "q7": Q7_METHODS,
+    "q8": {FOLLOWING: "ODT, targets that follow the replay buffer", PUBLISHED: "ODT, published targets"},
+}
+"""What methods are called in tables, by question; others by their labels."""
 
 
 def make(call: Call, first_seed: int, out: Path, seconds: float | None) -> bool:

@@ -8,6 +8,7 @@ script.
 from pathlib import Path
 
 import claims
+import evidence_tables
 import hidden_tables
 from claim_numbers import Studies
 from interval_cells import written
@@ -23,6 +24,7 @@ BEGIN, END = "<!-- results: made by studies/results_pages.py -->", "<!-- end of 
 HIDDEN_BEGIN, HIDDEN_END = "<!-- hidden: made by studies/results_pages.py -->", "<!-- end of hidden -->"
 OPTIONS_BEGIN, OPTIONS_END = "<!-- options: made by studies/results_pages.py -->", "<!-- end of options -->"
 PROBE_BEGIN, PROBE_END = "<!-- probe: made by studies/results_pages.py -->", "<!-- end of probe -->"
+ACTING_BEGIN, ACTING_END = "<!-- acting: made by studies/results_pages.py -->", "<!-- end of acting -->"
 STUDIES = ("paper", "converged")
 WORDS = {
     "paper": "The paper's schedule (preset `paper`)",
@@ -72,7 +74,7 @@ def results() -> str:
 def pages() -> dict[Path, str]:
     """The pages with results, regenerated."""
     readme, found, hidden = ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "hidden.md"
-    studies = Studies(ROOT / "results")
+    online, studies = ROOT / "docs" / "online.md", Studies(ROOT / "results")
     front = between(found.read_text(), claims.BEGIN, claims.END, claims.table(studies, "../"))
     front = between(front, BEGIN, END, results())
     guide = between(hidden.read_text(), OPTIONS_BEGIN, OPTIONS_END, hidden_tables.options_summary(HIDDEN))
@@ -81,6 +83,8 @@ def pages() -> dict[Path, str]:
         found: between(front, HIDDEN_BEGIN, HIDDEN_END, hidden_tables.main_table(HIDDEN)),
         hidden: between(guide, PROBE_BEGIN, PROBE_END, hidden_tables.knowledge(HIDDEN)),
         HIDDEN / "README.md": hidden_tables.page(HIDDEN),
+        online: between(online.read_text(), ACTING_BEGIN, ACTING_END, evidence_tables.acting(studies)),
+        ROOT / "results" / "evidence" / "README.md": evidence_tables.page(studies),
     }
 
 

@@ -1,5 +1,6 @@
 """The claims of the README: what the files say, and only that; they adapt as files of the evidence appear."""
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 
 import claims
 import evidence
+import evidence_tables
 import results_pages
 from claim_numbers import Studies
 from marked_pages import between
@@ -175,3 +177,30 @@ def test_less_data_and_the_limits_and_acting(results: Path) -> None:
     assert "hopper-random" not in row(results, "Does a robot's policy get better")
     assert "Q7 (1 of 5 studies)" in claims.table(Studies(results))
     assert "pilots" not in row(results, "Does a policy learn from scratch")
+
+
+def test_asking_for_what_has_been_reached(results: Path) -> None:
+    call = evidence.STUDIES["q8"]["targets"]
+    gained = {evidence.FOLLOWING: 3000.0, evidence.PUBLISHED: 2000.0}
+    put(results, "evidence/q8-targets.jsonl.gz", lambda _, method: gained[method], call)
+    found = row(results, "Does supervised ODT get better")
+    assert "hopper-medium: following the replay buffer 3000 [" in found
+    assert "**Higher**: hopper-medium +" in found
+
+
+def test_every_study_stands_in_a_table(results: Path) -> None:
+    call = evidence.STUDIES["q7"]["hopper-medium"]
+    put(results, "evidence/q7-hopper-medium.jsonl.gz", lambda _, method: 2000.0 + 500 * (method == "dt"), call)
+    peers = {"env_id": "Hopper-v5", "method": "SAC", "seed": 1000}
+    curve = [{"env_steps": steps, "returns": [float(steps)] * 2} for steps in (300, 400, 500)]
+    (results / evidence_tables.PEERS).write_text(json.dumps({"runs": [peers | {"curve": curve}]}))
+    page = evidence_tables.page(Studies(results))
+    lines = page.splitlines()
+    (ours,) = (line for line in lines if line.startswith("| hopper-medium | td3+odt: critics and imitation | 5 |"))
+    returns = Studies(results).returns("evidence/q7-hopper-medium.jsonl.gz", "hopper-medium", "dt")
+    assert f"| {np.mean(list(returns.values())):.0f} [" in ours
+    assert "## Q7." in page
+    assert "## Q1." not in page  # of which there is nothing
+    acting = evidence_tables.acting(Studies(results))
+    assert "| hopper-medium | td3+odt: critics and imitation | 5 |" in acting
+    assert "| hopper-medium | SAC from scratch (sbx) | 1 |  | 400" in acting

@@ -1,0 +1,140 @@
+"""Every packed study of the protocol as tables: results/evidence/README.md, and question 7's for docs/online.md.
+
+Returns are of the last policy: the mean over seeds, with a 95% interval from five seeds on. What a run
+cost stands beside them.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+import evidence
+from claim_numbers import Studies, digits_of
+from interval_cells import written
+from mental_accounts.report.mixture import mixed
+from mental_accounts.report.runs import RETURN, Run
+from mental_accounts.report.statistics import mean_interval
+
+PEERS = "evidence/q7-peers.json"
+ROBOTS = {"hopper": "Hopper-v5", "walker2d": "Walker2d-v5", "halfcheetah": "HalfCheetah-v5"}
+SAMPLED = "evaluation/return_mean_sampled"
+QUESTIONS = {
+    "q1": "Q1. Does a ledger help where only memory helps, on data that it did not make?",
+    "q2": "Q2. Does it need less data?",
+    "q3": "Q3. Where does it break?",
+    "q4": "Q4. The robot with a hidden fault",
+    "q5": "Q5. The paper's experiment",
+    "q6": "Q6. Where bias and ledger hurt",
+    "q7": "Q7. Getting better by acting",
+    "q8": "Q8. Asking for what has been reached",
+}
+HEAD = "# The evidence of version 0.2"
+INTRODUCTION = """What is asked, and how it is decided: [the protocol](../../studies/PROTOCOL.md), written before the
+runs. The answers in a few words: [README](../../README.md#results). Below is every run that has been made, one packed
+file for each study (`mental-accounts report FILE` makes its full report), as means over seeds of the last policy's
+return: with the mean action, and with sampled actions where they were played; [95%] intervals over seeds. Steps and
+minutes are those of a run; several ran at a time."""
+
+
+def cell(values: Sequence[float]) -> str:
+    """A mean with its interval."""
+    found = mean_interval(list(values))
+    return written(found, digits_of(found.estimate))
+
+
+def plain(value: float) -> str:
+    """A mean without an interval."""
+    return f"{value:,.{digits_of(value)}f}".replace("-", "−")
+
+
+def rows_of(task: str, words: str, runs: Sequence[Run]) -> str:
+    """One method on one task, as a row."""
+    curves = [run.curve(RETURN)[1] for run in runs]
+    sampled = [float(run.lines[-1][SAMPLED]) for run in runs if SAMPLED in run.lines[-1]]
+    before = [run.lines[place][RETURN] for run in runs if (place := _end_of_pretraining(run)) is not None]
+    cost = {
+        name: np.mean([run.summary.get(name) or 0 for run in runs]) for name in ("env_steps", "steps_read", "seconds")
+    }
+    weights = runs[0].summary.get("parameters")
+    cells = [
+        task, words, str(len(runs)), plain(float(np.mean(before))) if before else "",
+        cell([curve[-1] for curve in curves]), cell(sampled) if sampled else "",
+        plain(float(np.mean([curve.max() for curve in curves]))), f"{cost['env_steps']:,.0f}",
+        "" if weights is None else f"{weights:,}", f"{cost['steps_read'] / 1e6:.1f}", f"{cost['seconds'] / 60:.1f}",
+    ]  # fmt: skip
+    return f"| {' | '.join(cells)} |"
+
+
+def _end_of_pretraining(run: Run) -> int | None:
+    """The number of the last line before acting, if the policy was evaluated there and acted later."""
+    offline = [place for place, line in enumerate(run.lines) if line["phase"] == "pretrain" and RETURN in line]
+    return offline[-1] if offline and run.lines[-1]["phase"] == "online" else None
+
+
+COLUMNS = (
+    "task", "form", "seeds", "after pretraining", "last return [95%]", "sampled [95%]", "best", "online steps",
+    "weights", "million steps read", "minutes",
+)  # fmt: skip
+HEADER = f"| {' | '.join(COLUMNS)} |\n|---|---|" + "---:|" * (len(COLUMNS) - 2)
+
+
+def table(studies: Studies, question: str, file: str) -> str:
+    """All forms on all tasks of a packed study; in question 7, SAC and TD3 from scratch beside them."""
+    found, words = studies[file], evidence.WORDS.get(question, {})
+    lines = [HEADER]
+    for task in found.tasks:
+        for method in found.methods:
+            if runs := found.of(task, method):
+                lines.append(rows_of(task, words.get(method, f"`{method}`"), runs))
+        if question == "q7":
+            steps = float(np.mean([run.lines[-1]["env_steps"] for run in found.runs]))
+            lines += peer_rows(studies.folder, task, steps)
+    return "\n".join(lines)
+
+
+def peer_rows(folder: Path, task: str, steps: float) -> Iterator[str]:
+    """SAC and TD3 from scratch on the robot of a task, at their first evaluation after at least as many steps."""
+    env_id = ROBOTS[task.partition("-")[0]]
+    runs = json.loads((folder / PEERS).read_text())["runs"] if (folder / PEERS).exists() else []
+    for method in ("SAC", "TD3"):
+        chosen = [run["curve"] for run in runs if (run["env_id"], run["method"]) == (env_id, method)]
+        points = [[point for point in curve if point["env_steps"] >= steps - 1] for curve in chosen]
+        returns = [float(np.mean(point[0]["returns"])) for point in points if point]
+        if returns:
+            reached = points[0][0]["env_steps"]
+            words = f"{method} from scratch (sbx)"
+            yield f"| {task} | {words} | {len(returns)} | | {cell(returns)} | | | {reached:,} | | | |"
+
+
+def page(studies: Studies) -> str:
+    """All questions of which there are runs."""
+    parts = [HEAD, INTRODUCTION]
+    for question, title in QUESTIONS.items():
+        files = {name: f"evidence/{question}-{name}.jsonl.gz" for name in evidence.STUDIES[question]}
+        there = {name: file for name, file in files.items() if file in studies}
+        if not there:
+            continue
+        parts.append(f"## {title}")
+        parts.append(f"`python studies/evidence.py {question} runs/evidence` makes all of its runs.")
+        for name, file in there.items():
+            unlike = mixed(studies[file].runs)
+            parts.append(f"**[{name}]({Path(file).name})**{f': {unlike}' if unlike else ''}")
+            parts.append(table(studies, question, file))
+    return "\n\n".join(parts) + "\n"
+
+
+def acting(studies: Studies) -> str:
+    """Question 7 in one table, for the guide."""
+    files = [f"evidence/q7-{name}.jsonl.gz" for name in evidence.STUDIES["q7"]]
+    lines = [
+        "| task | form | seeds | after pretraining | last return [95%] | online steps |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    for file in files:
+        if file in studies:
+            for row in table(studies, "q7", file).splitlines()[2:]:
+                cells = [text.strip() for text in row.strip("|").split("|")]
+                lines.append(f"| {' | '.join([*cells[:5], cells[7]])} |")
+    return "\n".join(lines)
