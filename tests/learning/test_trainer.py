@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from mental_accounts.config import WITH_ACCOUNTS, Method, ModelConfig, TrainConfig
+from mental_accounts.data.asked import asked_returns
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import (
@@ -660,3 +661,19 @@ def test_a_cut_trajectory_file_falls_back_and_another_device_is_refused(aim: Tra
         state.write_text(json.dumps(content))
     with pytest.raises(CheckpointError, match="began on cuda and can only go on there"):
         start(config, path).run()
+
+
+def test_targets_follow_the_replay_buffer_or_the_task(aim: TrainConfig, tmp_path: Path) -> None:
+    asked = {}
+    for targets in ("task", "replay"):
+        config = replace(aim, targets=targets, eval_every=1, replay_size=8)
+        trainer = start(config, tmp_path / targets)
+        trainer.run()
+        lines = [json.loads(text) for text in (tmp_path / targets / "metrics.jsonl").read_text().splitlines()]
+        asked[targets] = [line["evaluation/target_return"] for line in lines]
+        last = asked_returns(trainer.replay.store.first_returns_to_go).evaluation
+    assert len(set(asked["task"])) == 1
+    assert len(set(asked["replay"])) > 1
+    assert asked["replay"][-1] == pytest.approx(last)
+    with pytest.raises(ValueError, match="targets must be one of"):
+        replace(aim, targets="best")  # type: ignore[arg-type]
