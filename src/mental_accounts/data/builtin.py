@@ -148,14 +148,24 @@ def make_builtin(
         if value < least:
             raise DataError(f"{name} must be at least {least}, got {value}")
     recipe = recipe_of(robot, kind, folder)
-    versions = _versions()
-    facts = {"env_id": recipe.env_id, "size": size, "seed": seed, "behaviours": recipe.digest, "versions": versions}
+    facts = _facts(recipe, size, seed)
     path = cached_path(f"{robot}-{kind}", facts)
     if (cached := _cached(path)) is not None:
         return cached
     with in_turn(path):
         cached = _cached(path)
         return _roll_out(f"{robot}-{kind}", recipe, facts, path, workers) if cached is None else cached
+
+
+def builtin_path(robot: str, kind: str, size: int, seed: int) -> Path:
+    """Where a data set of the shipped behaviour policies lies once it is made."""
+    return cached_path(f"{robot}-{kind}", _facts(recipe_of(robot, kind), size, seed))
+
+
+def _facts(recipe: Recipe, size: int, seed: int) -> dict[str, Any]:
+    """All that determines a data set, beside its name."""
+    kept = {"env_id": recipe.env_id, "size": size, "seed": seed}
+    return kept | {"behaviours": recipe.digest, "versions": _versions()}
 
 
 def _cached(path: Path) -> Trajectories | None:

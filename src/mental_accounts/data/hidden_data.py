@@ -52,7 +52,17 @@ def make_hidden(name: str, env_id: str, maker: Maker, size: int, seed: int = 0) 
     """
     if size < 1 or seed < 0:
         raise DataError(f"steps must be at least 1 and seed 0 or more, got {size} and {seed}")
-    facts = {
+    facts = hidden_facts(env_id, maker, size, seed)
+    path = hidden_path(name, facts)
+    if path.exists():
+        return Trajectories.load(path)
+    with in_turn(path):
+        return Trajectories.load(path) if path.exists() else _roll_out(name, env_id, maker, facts, path)
+
+
+def hidden_facts(env_id: str, maker: Maker, size: int, seed: int) -> dict[str, Any]:
+    """All that determines a data set."""
+    return {
         "version": DATA_VERSION,
         "env_id": env_id,
         "size": size,
@@ -60,12 +70,12 @@ def make_hidden(name: str, env_id: str, maker: Maker, size: int, seed: int = 0) 
         "maker": {"kind": type(maker).__name__, **asdict(maker), "behaviour": behaviour_digest(maker)},
         "versions": {package: _version(package) for package in ("gymnasium", "mujoco", "numpy")},
     }
+
+
+def hidden_path(name: str, facts: dict[str, Any]) -> Path:
+    """Where a data set lies once it is made."""
     digest = hashlib.blake2b(json.dumps(facts, sort_keys=True).encode(), digest_size=8).hexdigest()
-    path = cache_folder() / "hidden" / f"{slug(name)}-{digest}.safetensors"
-    if path.exists():
-        return Trajectories.load(path)
-    with in_turn(path):
-        return Trajectories.load(path) if path.exists() else _roll_out(name, env_id, maker, facts, path)
+    return cache_folder() / "hidden" / f"{slug(name)}-{digest}.safetensors"
 
 
 def _roll_out(name: str, env_id: str, maker: Maker, facts: dict[str, Any], path: Path) -> Trajectories:

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data.asked import asked_returns
-from mental_accounts.data.builtin import KINDS, make_builtin
+from mental_accounts.data.builtin import KINDS, builtin_path, make_builtin
 from mental_accounts.data.d4rl import fetch_d4rl, read_d4rl
-from mental_accounts.data.hidden_data import make_hidden
+from mental_accounts.data.hidden_data import hidden_facts, hidden_path, make_hidden
 from mental_accounts.data.hidden_tasks import hidden_names, hidden_task, is_hidden
 from mental_accounts.data.minari import installed_minari, read_minari
 from mental_accounts.data.robots import ROBOTS, Robot
@@ -210,6 +210,21 @@ def load_task(
     else:
         store = Trajectories.load(imported_path(task.dataset))
     return complete(task, store), store if size is None else part_of(store, size, seed)
+
+
+def has_to_be_made(name: str, size: int | None = None, seed: int = 0) -> bool:
+    """Whether `load_task` would have to roll out the data, which takes a while."""
+    task = find_task(name)
+    if task.source == "builtin":
+        robot, _, kind = task.dataset.partition("-")
+        assert task.size is not None
+        return not builtin_path(robot, kind, size or task.size, seed).exists()
+    if task.source == "hidden":
+        assert task.size is not None
+        assert task.env_id is not None
+        facts = hidden_facts(task.env_id, hidden_task(task.name).maker, size or task.size, seed)
+        return not hidden_path(task.name, facts).exists()
+    return False
 
 
 def complete(task: Task, store: Trajectories) -> Task:

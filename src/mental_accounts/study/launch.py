@@ -6,13 +6,11 @@ from dataclasses import dataclass, field
 
 from rich.console import Console
 
-from mental_accounts.data.tasks import load_task
 from mental_accounts.errors import UsageError
-from mental_accounts.learning.footprint import check_data_steps
 from mental_accounts.learning.preparation import check_settings
 from mental_accounts.learning.signals import stopping_by_signal
 from mental_accounts.study.local import LocalLauncher
-from mental_accounts.study.plan import Job, Study
+from mental_accounts.study.plan import Study
 from mental_accounts.study.running import Running
 from mental_accounts.study.study_view import RunWarning, StudyView
 
@@ -58,7 +56,7 @@ def run_study(
     )  # fmt: skip
     if not missing:
         return Outcome()
-    state = "before the first run began"
+    state = "every run after a checkpoint"
     view = view_of(len(study.jobs), done, console)
     try:
         with stopping_by_signal(), view:
@@ -68,18 +66,8 @@ def run_study(
                 state = "every run at its last checkpoint"
                 problems = RayLauncher(running.address, running.cpus, running.gpus).run(missing, view)
             else:
-                _load_data(missing, view)
-                state = "every run after a checkpoint"
                 problems = LocalLauncher(running.workers).run(missing, view)
     except KeyboardInterrupt:
         print(f"stopped, {state}; continue with: {again}", file=sys.stderr)
         raise
     return Outcome(problems, view.warnings)
-
-
-def _load_data(jobs: Sequence[Job], view: StudyView) -> None:
-    """Make the data of all runs before the first of them begins: once, and with all cores."""
-    for task, steps, seed in dict.fromkeys((j.task, j.config.data_steps, j.config.data_seed) for j in jobs):
-        view.say(f"data: {task}")
-        check_data_steps(steps, "--set data_steps")
-        load_task(task, steps, seed)

@@ -7,6 +7,7 @@ from threading import Event, Lock, Thread
 from typing import Any
 
 from mental_accounts.learning.events import from_plain
+from mental_accounts.study.data_ahead import DataAhead
 from mental_accounts.study.mps import multi_process_service
 from mental_accounts.study.plan import Job
 from mental_accounts.study.room import Footprint, Room
@@ -16,6 +17,8 @@ from mental_accounts.study.worker import Worker
 
 STOP_SECONDS = 120
 """Seconds that runs have to write a checkpoint when the study is stopped."""
+DATA_SECONDS = 0.5
+"""Seconds after which a worker looks again whether there is something to do, while data are being made."""
 JOIN_SECONDS = 10
 """Seconds that threads have to read the last words of their workers."""
 
@@ -30,17 +33,20 @@ class LocalLauncher:
         self.workers, self.threads = workers, threads
 
     def run(self, jobs: Sequence[Job], view: StudyView) -> dict[str, str]:
-        """Run them all; returns the errors, by the name of the run. If interrupted, runs stop after a checkpoint."""
+        """Run them all, each when its data are there; returns the errors, by the name of the run.
+
+        If interrupted, runs stop after a checkpoint.
+        """
         room = Room.for_jobs(jobs)
         most = min(self.workers or room.cores, len(jobs))
         limit = most if self.workers is not None else min(most, room.runs())
         threads = self.threads or max(1, room.cores // (limit if room.gpu is None else most))
         shares_gpu = room.gpu is not None and most > 1
-        with multi_process_service(wanted=shares_gpu) as environ:
+        with DataAhead(jobs, view) as data, multi_process_service(wanted=shares_gpu) as environ:
             where = "" if not shares_gpu else ", on one GPU through MPS" if environ else ", on one GPU"
             view.say(f"runs at a time: {limit}, threads each: {threads}{where}")
             measured = None if self.workers is not None else room
-            crew = Crew(jobs, view, limit, min(most, max(limit, room.cores // threads)), measured)
+            crew = Crew(jobs, view, data, limit, min(most, max(limit, room.cores // threads)), measured)
             crew.work(partial(Worker, threads, environ))
         return crew.problems
 
@@ -48,9 +54,11 @@ class LocalLauncher:
 class Crew:
     """Threads with a worker each. More join when runs turn out to be small, and fewer go on when memory ran out."""
 
-    def __init__(self, jobs: Sequence[Job], view: StudyView, limit: int, most: int, room: Room | None) -> None:
+    def __init__(
+        self, jobs: Sequence[Job], view: StudyView, data: DataAhead, limit: int, most: int, room: Room | None
+    ) -> None:
         """`limit` runs at a time at first, and up to `most` if measured runs have `room`; None: nothing is measured."""
-        self.view, self.limit, self.most, self.room = view, limit, most, room
+        self.view, self.data, self.limit, self.most, self.room = view, data, limit, most, room
         self.problems: dict[str, str] = {}
         self._waiting, self._for_last = deque(jobs), deque[Job]()
         self._active, self._had_company = set[str](), set[str]()  # by the names of jobs
@@ -114,22 +122,28 @@ class Crew:
             self._end_all()
 
     def _take(self) -> Job | None:
-        """The next job; None if there is none, or if too many work: then the caller is to leave."""
-        with self._lock:
-            job = None
-            if not self._stop.is_set() and self._serving <= self.limit:
-                if self._waiting:
-                    job = self._waiting.popleft()
-                elif self._for_last and not self._active:
-                    job = self._for_last.popleft()
-            if job is None:
-                self._serving -= 1
-                return None
-            self._had_company.discard(job.name)
-            if self._active:
-                self._had_company |= {*self._active, job.name}
-            self._active.add(job.name)
-            return job
+        """The next job, once its data are there; None if there is none, or if too many work: the caller is to leave."""
+        while True:
+            with self._lock:
+                is_wanted = not self._stop.is_set() and self._serving <= self.limit
+                job = next(filter(self.data.is_there, self._waiting), None) if is_wanted else None
+                if is_wanted and not self._waiting and not self._active and self._for_last:
+                    job = self._for_last[0]
+                if job is not None:
+                    self._begin(job)
+                    return job
+                if not is_wanted or not self._waiting:
+                    self._serving -= 1
+                    return None
+            self.data.wait(DATA_SECONDS)
+
+    def _begin(self, job: Job) -> None:
+        """Note that a job is being worked on; the caller holds the lock."""
+        (self._waiting if job in self._waiting else self._for_last).remove(job)
+        self._had_company.discard(job.name)
+        if self._active:
+            self._had_company |= {*self._active, job.name}
+        self._active.add(job.name)
 
     def _conclude(self, job: Job, problem: Failed | None) -> None:
         """Note how a run ended. One that found no memory beside others goes on later: with fewer, and then alone."""

@@ -1,0 +1,119 @@
+"""The data of a study's runs, made by processes of their own: a run begins when its data are there.
+
+Making all of them first would leave a GPU idle, and most makers of hidden tasks use one core each.
+"""
+
+import contextlib
+import json
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Sequence
+from threading import Event, Lock, Thread
+from typing import Self
+
+from mental_accounts.data.tasks import has_to_be_made, load_task
+from mental_accounts.errors import DataError
+from mental_accounts.learning.footprint import check_data_steps
+from mental_accounts.machine import usable_cores
+from mental_accounts.study.plan import Job
+from mental_accounts.study.study_view import StudyView
+
+PROGRAM = [sys.executable, "-P", "-m", "mental_accounts.study.data_process"]
+DataSet = tuple[str, int | None, int]
+"""Task, steps and seed."""
+
+
+class DataAhead:
+    """Makes what is missing of the data of jobs, in their order, as many data sets at a time as there are cores.
+
+    Within its block; what is being made when it ends is given up. A single missing data set is made at once, with all
+    cores, and what only has to be read is read at once.
+    """
+
+    def __init__(self, jobs: Sequence[Job], view: StudyView) -> None:
+        self._missing: deque[DataSet] = deque()
+        for data in dict.fromkeys(map(data_of, jobs)):
+            check_data_steps(data[1], "--set data_steps")
+            if has_to_be_made(*data):
+                self._missing.append(data)
+            else:
+                view.say(f"data: {data[0]}")
+                load_task(*data)
+        if len(self._missing) == 1:
+            view.say(f"data: {self._missing[0][0]}")
+            load_task(*self._missing.popleft())
+        self._unmade, self._count = set(self._missing), len(self._missing)
+        self._view, self._lock, self._made_one = view, Lock(), Event()
+        self._processes: list[subprocess.Popen[str]] = []
+        self._error: Exception | None = None
+        self._over = False
+
+    def __enter__(self) -> Self:
+        processes = min(usable_cores(), self._count)
+        if processes:
+            self._view.say(f"data: {self._count} data sets to be made; a run begins when its data are there")
+        self._threads = [Thread(target=self._make, args=(processes,), daemon=True) for _ in range(processes)]
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._over = True
+            for process in self._processes:
+                process.kill()
+        for thread in self._threads:
+            thread.join()
+
+    def is_there(self, job: Job) -> bool:
+        """Whether the data of a job are there; raises if some could not be made."""
+        if self._error is not None:
+            raise self._error
+        return data_of(job) not in self._unmade
+
+    def wait(self, seconds: float) -> None:
+        """Until one more data set is there, or so long."""
+        self._made_one.wait(seconds)
+        self._made_one.clear()
+
+    def _make(self, processes: int) -> None:
+        """One process, and what it is asked for."""
+        with self._lock:
+            if self._over:
+                return
+            process = subprocess.Popen(PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            self._processes.append(process)
+        workers = max(1, usable_cores() // processes)
+        with contextlib.suppress(BrokenPipeError), process:  # one that died may not have read its last line
+            while (data := self._next()) is not None:
+                problem = _ask(process, data, workers)
+                if problem is None:
+                    self._unmade.discard(data)
+                elif not self._over:
+                    self._error = self._error or DataError(f"the data of {data[0]} could not be made: {problem}")
+                self._made_one.set()
+
+    def _next(self) -> DataSet | None:
+        """The next data set to be made; None if there is none, or one could not be made."""
+        with self._lock:
+            return self._missing.popleft() if self._missing and not self._over and self._error is None else None
+
+
+def _ask(process: "subprocess.Popen[str]", data: DataSet, workers: int) -> str | None:
+    """Let a process make a data set; what went wrong, or None."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        process.stdin.write(json.dumps([*data, workers]) + "\n")
+        process.stdin.flush()
+        answer = json.loads(process.stdout.readline() or '{"error": "its process died"}')
+    except (BrokenPipeError, ValueError):
+        return "its process died"
+    problem: str | None = answer.get("error")
+    return problem
+
+
+def data_of(job: Job) -> DataSet:
+    """The data set that a job learns from."""
+    return job.task, job.config.data_steps, job.config.data_seed
