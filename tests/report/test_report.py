@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from mental_accounts.errors import UsageError
+from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.report.analysis import analyse, metric_matrix
 from mental_accounts.report.figures import paper_figure, save
 from mental_accounts.report.mixture import mixed
@@ -54,6 +55,31 @@ def test_the_numbers_are_those_of_the_run_folders(tmp_path: Path) -> None:
     by_name = {row.name: row.verdict for row in comparison.rows}
     assert by_name["evaluation/return_mean_gm"] == "helps"
     assert by_name["evaluation/return_std_gm"] == "hurts"  # lower is better there
+
+
+def test_runs_far_below_their_data_are_told_of_once_with_what_sampled_actions_earn(tmp_path: Path) -> None:
+    study = write_study(tmp_path, returns, methods=("odt", "ledger-odt"), seeds=3)
+    for job in study.jobs:
+        path = job.path / "metrics.jsonl"
+        *lines, last = [json.loads(text) for text in path.read_text().splitlines()]
+        last |= {"evaluation/return_mean_gm": 100.0 + job.seed}
+        last |= {"evaluation/return_mean_sampled": 900.0} if job.arm.label == "ledger-odt" else {}
+        path.write_text("".join(json.dumps(line) + "\n" for line in (*lines, last)))
+        summary = json.loads((job.path / "summary.json").read_text())
+        low = job.arm.label == "ledger-odt" or job.seed == 1
+        RunFolder(job.path).write_summary(summary | {"warning": "far below" if low else None})
+    written = write_report(read_study(tmp_path), tmp_path)
+    shown = written.markdown.read_text()
+    one = "> odt on hopper-medium: 1 of 3 runs ends far below its data (last return 101.0, the data 1000.0)."
+    all_of_them = (
+        "> ledger-odt on hopper-medium: 3 of 3 runs end far below their data (last return 100.0 to 102.0, the data "
+        "1000.0); sampled actions earn 900.0."
+    )
+    assert [line for line in shown.splitlines() if "far below" in line] == [one, all_of_them]
+    assert "last return, sampled actions" in shown
+    assert re.search(r"\| ledger-odt \|.*\| 900 \|", shown)
+    (part,) = json.loads((tmp_path / "report.json").read_text())["tasks"]
+    assert ["sampled_mean" in score for score in part["scores"]] == [False, True]
 
 
 def test_the_report_says_it_in_all_three_files(tmp_path: Path) -> None:

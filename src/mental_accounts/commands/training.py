@@ -157,7 +157,9 @@ def _train(folder: RunFolder, settings: TrainConfig, tracker: Tracker) -> int:
         score = summary["normalised_score"]
         scored = "" if score is None else f" (normalised score {score:.1f})"
         data = summary["data"]
-        print(f"last return {summary['last_return']:.1f}{scored}, best {summary['best_return']:.1f}")
+        sampled = summary.get("sampled_return")  # a finished run may be older
+        also = "" if sampled is None else f"; with sampled actions {sampled:.1f}"
+        print(f"last return {summary['last_return']:.1f}{scored}, best {summary['best_return']:.1f}{also}")
         print(f"the data: {data['return_mean']:.1f} ± {data['return_std']:.1f}, best {data['return_max']:.1f}")
     print(f"policy: {folder.path / 'policy'}   play it: {command(['evaluate', str(folder.path)])}")
     return 0

@@ -20,6 +20,7 @@ from mental_accounts.presets import PresetName, preset_of, usual_comparison
 from mental_accounts.report.analysis import Analysis, analyse
 from mental_accounts.report.figures import check_matplotlib
 from mental_accounts.report.inspected import inspect_evidence
+from mental_accounts.report.low_endings import low_endings
 from mental_accounts.report.merging import merged
 from mental_accounts.report.packed import write_packed
 from mental_accounts.report.report import Report, write_report
@@ -237,4 +238,9 @@ def report_on(evidence: Evidence, folder: Path, say: Say, outcome: Outcome | Non
         raise UsageError(f"there is no finished run to report on; {reasons}")
     else:
         written = write_report(evidence, folder)  # raises, with what is missing
-    return ComparisonResult(folder, written.headlines, written.html, evidence, outcome.problems, outcome.warnings)
+    low = (
+        RunWarning(end.text, tuple(f"{end.task} {end.method} seed {seed}" for seed in end.seeds), end.subject)
+        for end in low_endings(evidence)
+    )
+    warnings = (*outcome.warnings, *low)
+    return ComparisonResult(folder, written.headlines, written.html, evidence, outcome.problems, warnings)

@@ -15,6 +15,7 @@ from mental_accounts.data.tasks import Task, load_task
 from mental_accounts.data.tensor_files import checksum
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import UsageError
+from mental_accounts.learning.endings import Ending
 from mental_accounts.learning.env_spaces import EnvSpaces, spaces_of
 from mental_accounts.learning.episodes import as_trajectories
 from mental_accounts.learning.events import Message
@@ -131,19 +132,12 @@ class Preparation:
             )
         return lines
 
-    def warning_about(self, last_return: float | None) -> str | None:
-        """Words for a policy that ends far below the offline data it has learned from; None where it does not."""
-        found = self.data.statistics()
-        margin = max(found.return_std, 0.05 * abs(found.return_mean))
-        if last_return is None or self.task is None or last_return >= found.return_mean - margin:
+    def warning_about(self, last: float | None, sampled: float | None = None) -> str | None:
+        """What to say of returns, with usual and with sampled actions, far below the offline data; else None."""
+        if last is None or self.task is None:  # random episodes are nothing to live up to
             return None
-        advice = "try more updates"
-        if self.policy.method != "bc":
-            advice += ", AdamW without dropout (as preset quick has), and --method bc to see how far cloning goes"
-        return (
-            f"the last return, {last_return:.1f}, is far below the data's mean of {found.return_mean:.1f}: the policy "
-            f"has not learned what the data do; {advice}"
-        )
+        found = self.data.statistics()
+        return Ending(last, found.return_mean, sampled).warning(found, self.policy)
 
 
 def prepare(

@@ -148,7 +148,7 @@ class Trainer:
 
     def _warn_of(self, summary: Mapping[str, Any]) -> None:
         if summary.get("warning"):
-            self._warn(summary["warning"])
+            self._emit(Message("warning", summary["warning"], in_summary=True))
 
     # Events.
 

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from mental_accounts.files import write_atomically
 from mental_accounts.report.analysis import Analysis, Comparison, Pooled, Scores, TaskAnalysis, analyse
 from mental_accounts.report.end_tables import account_table, value_table
 from mental_accounts.report.figures import as_svg, colours_of, curve_figures, paper_figure, save, seed_figure
+from mental_accounts.report.low_endings import low_endings
 from mental_accounts.report.mixture import mixed
 from mental_accounts.report.page import Block, Code, Heading, Link, Picture, Table, Text, to_html, to_markdown
 from mental_accounts.report.report_tables import (
@@ -45,6 +46,7 @@ def write_report(evidence: Evidence, folder: Path, links: Mapping[str, str] | No
     """Write all three files into `folder`. `links` are further pages to link to: text by path."""
     if not evidence.runs:
         raise UsageError("there is no finished run to report on; " + "; ".join(evidence.warnings))
+    evidence = replace(evidence, warnings=(*evidence.warnings, *map(str, low_endings(evidence))))
     analysis = analyse(evidence)
     blocks, headlines = _blocks(evidence, analysis, folder, links or {})
     title = f"Mental accounts: {evidence.title}"

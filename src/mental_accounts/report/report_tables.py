@@ -19,12 +19,14 @@ from mental_accounts.report.statistics import FEWEST_SEEDS, Interval
 def score_table(evidence: Evidence, task: str, scores: Sequence[Scores]) -> Table:
     """The returns of every method, with their intervals."""
     rows = []
+    is_sampled = any(score.sampled_mean is not None for score in scores)
     for score in scores:
         means = (score.last_mean, score.last_iqm, score.best_mean, score.area_mean)
         normalised = "–" if score.normalised is None else estimate(score.normalised, digits=1)
         geometric = "–" if math.isnan(score.geometric_mean) else f"{score.geometric_mean:.1f}"
         seeds = _seeds(len(score.seeds), evidence.missing(task, score.method))
-        rows.append([score.method, seeds, *map(estimate, means), geometric, normalised])
+        also = ["–" if score.sampled_mean is None else estimate(score.sampled_mean)] if is_sampled else []
+        rows.append([score.method, seeds, *map(estimate, means), geometric, normalised, *also])
     known = any(score.last_mean.is_known for score in scores)
     return Table(
         [
@@ -34,6 +36,7 @@ def score_table(evidence: Evidence, task: str, scores: Sequence[Scores]) -> Tabl
             *_with_intervals(known, "area under curve, mean"),
             "last return, geometric mean",
             *_with_intervals(known, "normalised score, mean"),
+            *_with_intervals(known, *(["last return, sampled actions"] if is_sampled else [])),
         ],
         rows,
         f"Returns over seeds. The data's mean return is {scores[0].data_mean:.1f}. IQM: interquartile mean. Best is "
