@@ -570,7 +570,7 @@ def test_random_episodes_are_kept_and_other_data_refused(aim: TrainConfig, tmp_p
     assert torch.equal(prepare(replace(config, seed=9), tmp_path / "start.safetensors").data.rewards, first)
 
     stopped = start(replace(aim, checkpoint_seconds=0.0), tmp_path / "run")
-    stopped._evaluate = lambda number: (_ for _ in ()).throw(InterruptedRunError(15))
+    stopped._evaluate = lambda *_, **__: (_ for _ in ()).throw(InterruptedRunError(15))
     with pytest.raises(InterruptedRunError):
         stopped.run()
     aim_data(seed=7).save(imported_path("aim"))

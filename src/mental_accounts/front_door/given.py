@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 from mental_accounts.changes import with_changes
 from mental_accounts.config import Method, TrainConfig
-from mental_accounts.data.own_data import FILES, UNNAMED, read_file
-from mental_accounts.data.tasks import find_task, known_names
+from mental_accounts.data.own_data import UNNAMED, read_file
+from mental_accounts.data.tasks import FILES, find_task, known_names
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import UsageError
 from mental_accounts.files import data_name

@@ -15,6 +15,7 @@ from mental_accounts.data.tasks import Task, load_task
 from mental_accounts.data.tensor_files import checksum
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import UsageError
+from mental_accounts.learning.data_fit import check_fit
 from mental_accounts.learning.endings import Ending
 from mental_accounts.learning.env_spaces import EnvSpaces, spaces_of
 from mental_accounts.learning.episodes import as_trajectories
@@ -180,7 +181,7 @@ def prepare(
     check_run(config, _policy_config(config, config.model, spaces), choose_device(config.device))
     if data is None:
         data = _random_data(config, source, spaces, start)
-    _check_fit(data, spaces, config.task, source.name)
+    check_fit(data, spaces, config.task, source.name, "; to train without data: --task None (in Python: data=None)")
     if spaces.action.kind == "multi-discrete" and data.actions.is_floating_point():
         data = _remade(data, data.gamma, spaces.action)
     data.action_spec = spaces.action
@@ -222,20 +223,6 @@ def _policy_config(config: TrainConfig, model: ModelConfig, spaces: EnvSpaces) -
     shared = {name: getattr(model, name) for name in model.__dataclass_fields__}
     known = {name: value for name, value in shared.items() if value is not None}
     return PolicyConfig(**known, **spaces.fields(), method=config.method)
-
-
-def _check_fit(data: Trajectories, spaces: EnvSpaces, task: str | None, env_id: str) -> None:
-    """Refuse data of another environment."""
-    state_dim, action = spaces.state_dim, spaces.action
-    size = data.actions.shape[1] if data.actions.ndim == 2 else None
-    if data.observations.shape[1] != state_dim or tuple(data.actions.shape[1:]) != action.shape:
-        acted = "discrete actions" if size is None else f"actions of size {size}"
-        wanted = f"{action.size} discrete ones" if not action.shape else f"{action.shape[0]} ({action.kind})"
-        raise UsageError(
-            f"the data of {task} do not fit {env_id}: observations of size {data.observations.shape[1]} where "
-            f"the environment has {state_dim}, {acted} where it has {wanted}; "
-            "to train without data: --task None (in Python: data=None)"
-        )
 
 
 def _check_transitions(data: Trajectories, name: str) -> None:
