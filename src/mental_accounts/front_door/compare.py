@@ -152,7 +152,9 @@ def plan_study(
 
     Changes apply to the published method, which has all that can be changed; every other one takes from it what it has.
     """
-    base = with_changes(preset_of(preset).for_method("ewa-vq-odt"), changes)
+    start = preset_of(preset)
+    start = start.for_task(tasks[0]) if tasks else start
+    base = with_changes(start.for_method("ewa-vq-odt"), changes)
     name = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", task) for task in tasks)[:80]
     arms = tuple(Arm.parse(text) for text in methods)
     folder = out or Path("comparisons") / f"{name}-{preset}"

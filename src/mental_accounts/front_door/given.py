@@ -52,6 +52,8 @@ def asked_for(
     task, store = (None, None) if data is None else data_of(data)
     if task is not None:
         given["task"] = task
+    if task is not None and source is None:
+        base = base.for_task(task)
     if store is not None and "data_steps" not in changes:
         given["data_steps"] = None  # use all of them
     if store is not None and source is None and not store.info.get("env_id"):

@@ -16,6 +16,7 @@ from gymnasium.envs.registration import EnvSpec
 from mental_accounts.data.own_data import UNNAMED
 from mental_accounts.environments.env_names import find, plain_id, resolved
 from mental_accounts.errors import UsageError
+from mental_accounts.extras import how_to_install
 from mental_accounts.flattening import observation_spec_of
 from mental_accounts.learning.flat_env import FlatObservation
 from mental_accounts.learning.stepping import RAISED, Environment
@@ -65,7 +66,7 @@ def make_environment(env: str | EnvSpec, *, name: str | None = None, **kwargs: A
     try:
         made = gymnasium.make(_own_class(env) if isinstance(env, str) else env, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
-        hint = "for MuJoCo: pip install 'mental-accounts[mujoco]'"
+        hint = f"for MuJoCo: {how_to_install('mujoco')}"
         raise UsageError(f"{name} needs a package: {error}; {hint}") from error
     except gymnasium.error.Error as error:
         raise UsageError(f"{name} cannot be made: {error}") from error

@@ -62,11 +62,17 @@ class Preparation:
     def describe(self, config: TrainConfig) -> list[Message]:
         """What a person wants to know before it begins."""
         found, critics = self.data.statistics(), "" if config.improve == "none" else f" with {config.improve}"
+        what = "random play" if self.task is None else "data"
+        offline = f"{config.pretrain_iterations} × {config.updates_per_pretrain_iteration} updates offline"
+        online = f"{config.online_iterations} × {config.updates_per_iteration} updates online"
+        phases = (
+            offline if config.pretrain_iterations else "no offline phase",
+            online if config.online_iterations else "no online phase",
+        )
         lines = [
-            f"data: {found.steps:,} steps, {found.trajectories:,} trajectories, return {found.return_mean:.0f} ± "
+            f"{what}: {found.steps:,} steps, {found.trajectories:,} trajectories, return {found.return_mean:.0f} ± "
             f"{found.return_std:.0f}, best {found.return_max:.0f}",
-            f"{config.method}{critics}: {config.pretrain_iterations} × {config.updates_per_pretrain_iteration} updates "
-            f"offline, then {config.online_iterations} × {config.updates_per_iteration} online",
+            f"{config.method}{critics}: {', '.join(phases)}",
         ]
         return [*(Message("note", text) for text in lines), *(Message("warning", t) for t in self._doubts(config))]
 
