@@ -17,9 +17,9 @@ from mental_accounts.zoo import beside, folder_of
 class Inspect:
     """Show a policy's accounts and their effect on its attention, on one interactive page.
 
-    `inspect runs/...`: play some episodes, and write inspect.html into the run folder.
+    By default it plays some episodes, and writes inspect.html into the run folder.
 
-    `inspect runs/... --json > numbers.json`: the same numbers as JSON.
+    The same numbers as JSON: `inspect runs/... --json > numbers.json`.
     """
 
     subject: tyro.conf.Positional[Path]

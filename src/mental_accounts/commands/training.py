@@ -22,11 +22,11 @@ from mental_accounts.zoo import folder_of
 class Train:
     """Train a policy: offline on a task's data, then online in its environment.
 
-    `train` alone: built-in hopper-medium, preset quick.
+    By default: built-in hopper-medium, preset quick.
 
-    `train --task walker2d-medium-replay --method odt --preset converged --seed 3`: another task, method and preset.
+    Example: `train --task walker2d-medium-replay --method odt --preset converged --seed 3`.
 
-    `train --preset online --env-id CartPole-v1`: online from scratch, in any Gymnasium environment.
+    Online from scratch, in any Gymnasium environment: `train --preset online --env-id CartPole-v1`.
     """
 
     preset: PresetName = "quick"
