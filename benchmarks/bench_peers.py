@@ -37,7 +37,8 @@ def cases(quick: bool) -> list[dict[str, Any]]:
     """What is measured."""
     base = {"what": "update", "batch": 64, "context": 20, "precision": "bf16", "method": "odt"}
     found = [base, base | {"precision": "float32"}]
-    found += [base | {"what": "act", "batch": envs, "precision": "float32"} for envs in (1, 10)]
+    acting = [base | {"what": "act", "precision": precision} for precision in ("float32", "bf16")]
+    found += [case | {"batch": envs} for case in acting for envs in (1, 10)]
     if not quick:
         found += [base | {"batch": 256}, base | {"optimizer": "lamb"}]
         found += [base | {"context": context, "batch": 8} for context in (20, 100, 300, 1000)]

@@ -26,7 +26,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_list_shows_what_is_here_beside_what_d4rl_published(tmp_path: Path, capsys: Captured) -> None:
-    path = write_pickle(tmp_path / "mine.pkl", pickled_paths(episodes(10)))
+    path = write_pickle(tmp_path / "mine.pkl", pickled_paths(episodes(10, obs=10, act=2)))
     assert main(["data", "import", str(path), "--env", "Reacher-v5"]) == 0
     assert capsys.readouterr().out.startswith("imported/mine: ")
     assert main(["data", "list"]) == 0
@@ -77,11 +77,12 @@ def test_info(tmp_path: Path, capsys: Captured) -> None:
     out = capsys.readouterr().out
     assert "other.safetensors" in out
     assert "set by the data" in out
-    main(["data", "import", str(path), "--name", "own", "--env", "tests.learning.walk_env:Walk-v0"])
+    path = write_hdf5(tmp_path / "aim.hdf5", d4rl_arrays(episodes(10, obs=1, act=1)))
+    assert main(["data", "import", str(path), "--name", "own", "--env", "tests.learning.tiny_env:Aim"]) == 0
     capsys.readouterr()
     assert main(["data", "info", "imported/own"]) == 0
     out = capsys.readouterr().out
-    assert "tests.learning.walk_env:Walk-v0" in out
+    assert "tests.learning.tiny_env:Aim" in out
     assert "not on this machine" not in out
     task, store = load_task("imported/own")
     assert f"{task.target_return:.4g}: exceeded by 5% of the data's episodes" in out
@@ -92,6 +93,19 @@ def test_info(tmp_path: Path, capsys: Captured) -> None:
     out = capsys.readouterr().out
     assert re.search(r"return asked for +depends on the data: mental-accounts data make minari/none/such-v0", out)
     assert "?" not in out
+
+
+def test_what_is_imported_fits_its_environment(tmp_path: Path, cache: Path, capsys: Captured) -> None:
+    path = write_pickle(tmp_path / "mine.pkl", pickled_paths(episodes(3, obs=1, act=1)))
+    assert main(["data", "import", str(path), "--env", "CartPole-v1"]) == 2
+    assert "do not fit CartPole-v1: observations of size 1 where the environment has 4" in capsys.readouterr().err
+    for env_id, said in (
+        ("tests.learning.tiny_env:Aimm", "did you mean tests.learning.tiny_env:Aim?"),
+        ("nowhere:Aim", "there is no module nowhere, here or installed"),
+    ):
+        assert main(["data", "import", str(path), "--env", env_id]) == 2
+        assert said in capsys.readouterr().err
+    assert not list(cache.rglob("*.safetensors"))
 
 
 def test_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:

@@ -69,6 +69,11 @@ def test_the_version_and_mistyped_flags() -> None:
         ["train", "--model.accounts.codebook", "hexagons"],
         ["compare", "--methods="],
     )
+    near, far, data = call(["train", "--pretest", "online"], ["trian"], ["data", "import", "x.pkl", "--enf", "A-v0"])
+    assert near[2].splitlines()[-1] == "Did you mean --preset? All options: mental-accounts train --help"
+    assert far[2].splitlines()[-1] == "All commands: mental-accounts --help"
+    assert data[2].splitlines()[-1] == "Did you mean --env? All options: mental-accounts data import --help"
+    assert [(code, heavy) for code, _, _, heavy in (near, far, data)] == [(2, [])] * 3
     assert version == again
     assert version[1].startswith("mental-accounts ")
     assert version[0::2] == (0, "")

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import signal
 import sys
 import time
@@ -14,6 +15,8 @@ import pytest
 from mental_accounts.cli import main
 from mental_accounts.commands.training import starting_point
 from mental_accounts.data.tasks import imported_path
+from mental_accounts.front_door.compare import plan_study
+from mental_accounts.front_door.given import asked_for
 from mental_accounts.learning import parallel_envs
 from mental_accounts.learning.evaluation import play_subject, read_subject
 from mental_accounts.learning.events import Event, StageBegan, StepDone
@@ -88,6 +91,9 @@ def test_train_evaluate_and_a_second_run_from_its_config(tmp_path: Path, capsys:
     assert main(["evaluate", "one/policy", "--env-id", ENV_ID, "--target-return", "9", "--sample"]) == 0
     assert "asking for 9" in capsys.readouterr().out
 
+    for arguments in (["evaluate", "."], ["resume", "."], ["export", "."], ["inspect", "."]):
+        assert main(arguments) == 2
+        assert "error: . is not a run, but holds 1 run: give one" in capsys.readouterr().err
     assert main(["train", "--config", "one/config.json", "--run", "two", "--seed", "4"]) == 0
     assert RunFolder("two").read_config() == replace(config, seed=4)
     capsys.readouterr()
@@ -102,6 +108,35 @@ def test_presets_are_starting_points(capsys: Captured) -> None:
     assert config.lr == 0.5
     assert config.model.accounts.account_scope == "window"
     assert config.model.hidden == 16
+
+
+def test_a_given_task_has_an_environment_of_its_own() -> None:
+    assert starting_point(["--preset", "online"]).settings.env_id == "CartPole-v1"
+    for arguments, env_id in (
+        (["--task", "imported/aim"], None),
+        (["--task=imported/aim", "--env-id=Pendulum-v1"], "CartPole-v1"),  # to be replaced by what is given
+        (["--task", "None"], "CartPole-v1"),
+    ):
+        assert starting_point(["train", "--preset", "online", *arguments]).settings.env_id == env_id
+    study = plan_study(("imported/aim",), ("odt",), (0,), "online", {})
+    assert (study.base.task, study.base.env_id) == ("imported/aim", None)
+    assert plan_study(("imported/aim",), ("odt",), (0,), "online", {"env_id": ENV_ID}).base.env_id == ENV_ID
+    assert asked_for(None, "imported/aim", "online", None, {}).config.env_id is None
+
+
+def test_what_a_run_says_before_it_begins(capsys: Captured) -> None:
+    assert main(["train", *SMALL, "--env-id", "CartPole-v1", "--run", "x"]) == 2
+    assert "run folder" not in capsys.readouterr().out, "there is none"
+    assert main(["train", *SMALL, "--run", "one"]) == 0
+    out = capsys.readouterr().out
+    assert "run folder: one" in out
+    assert "1 × 5 updates offline, 2 × 3 updates online" in out
+    scratch = ["--task", "None", "--env-id", ENV_ID, "--pretrain-iterations", "0", "--random-episodes", "4"]
+    assert main(["train", *SMALL[2:], *scratch, "--run", "two"]) == 0
+    out = capsys.readouterr().out
+    assert "no offline phase, 2 × 3 updates online" in out
+    assert len(re.findall("^random play: ", out, re.MULTILINE)) == 2
+    assert "data: " not in out
 
 
 def test_a_method_without_accounts_does_not_read_the_ledger_of_a_preset() -> None:
@@ -232,7 +267,7 @@ def test_a_video_of_the_first_episode(tmp_path: Path, capsys: Captured, monkeypa
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "imageio_ffmpeg" else found(name))
     assert main(["evaluate", "one", "--episodes", "1", "--video", "film.mp4"]) == 2
     said = capsys.readouterr()
-    assert "an .mp4 video needs imageio-ffmpeg: pip install 'mental-accounts[video]'; a .gif needs less" in said.err
+    assert "an .mp4 video needs imageio-ffmpeg: pip install 'mental-accounts[video]'" in said.err
     assert "return" not in said.out  # nothing was played
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)

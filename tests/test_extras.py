@@ -27,7 +27,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, versions: dict[str, str | None]) ->
 @pytest.mark.parametrize(("name", "extra"), [(name, value[0]) for name, value in SUPPORTED.items()])
 def test_a_missing_library(name: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
     pretend(monkeypatch, {name: None})
-    with pytest.raises(ImportError, match=rf"x needs {name}.*pip install 'mental-accounts\[{extra}\]'"):
+    with pytest.raises(ImportError, match=rf"x needs {name}.*'mental-accounts\[{extra}\]' .*'\.\[{extra}\]'"):
         check_library(name, "x")
 
 

@@ -328,3 +328,8 @@ def test_compare_runs_what_is_missing_and_says_what_came_out(capsys: Captured, m
         ma.compare("imported/aim", seed=3)
     with pytest.raises(ma.UsageError, match="no field 'bta' to set; did you mean beta"):
         ma.compare("imported/aim", bta=3)
+
+
+def test_an_evaluation_shows_what_matters_in_a_line() -> None:
+    found = ma.Evaluation("Aim-v0", 9.0, (1.0, 2.0), 1.5, 0.5, 10.0, 0.0)
+    assert repr(found) == "Evaluation(Aim-v0: return 1.5 ± 0.5 over 2 episodes, length 10.0)"

@@ -1,13 +1,18 @@
 """The command line: `mental-accounts COMMAND`. The commands themselves are in commands/."""
 
+import contextlib
+import difflib
 import importlib
 import importlib.metadata
+import io
+import itertools
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -15,13 +20,14 @@ from mental_accounts.commands.comparing import Compare, ReportCommand, Reproduce
 from mental_accounts.commands.data import Data
 from mental_accounts.commands.exporting import Export
 from mental_accounts.commands.inspecting import Inspect
-from mental_accounts.commands.program import one_line
+from mental_accounts.commands.program import NAME, one_line
 from mental_accounts.commands.training import Evaluate, Resume, Train, starting_point
 from mental_accounts.commands.zoo_table import Zoo
 from mental_accounts.errors import BrokenEnvironmentError, CheckpointError, DivergenceError, UsageError
 from mental_accounts.learning.signals import StopSignal
 from mental_accounts.module_paths import find_own_modules
 
+USAGE_ERROR = 2
 BAD_INPUT = (ValueError, OSError, ImportError, UsageError, CheckpointError)
 FAILED = (BrokenEnvironmentError, DivergenceError)
 
@@ -65,7 +71,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The defaults of `train` and `compare` come from the given preset (or config.json).
         train = Annotated[Train, tyro.conf.subcommand("train", default=starting_point(given))]
         compare = Annotated[Compare, tyro.conf.subcommand("compare", default=usual_compare(given))]
-        command = tyro.cli(train | AfterTrain | compare | AfterCompare, prog="mental-accounts", args=given)
+        commands = train | AfterTrain | compare | AfterCompare
+        try:
+            command = tyro.cli(commands, prog=NAME, args=given)
+        except SystemExit as stop:
+            if stop.code == USAGE_ERROR:
+                print(_hint(commands, given), file=sys.stderr)
+            raise
         importlib.import_module("torch")  # it tries modules that are not installed: first, lest it find the user's own
         find_own_modules()
         code: int = command.execute()
@@ -80,6 +92,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (*FAILED, *BAD_INPUT) as error:
         print(f"error: {one_line(str(error))}", file=sys.stderr)
         return 1 if isinstance(error, FAILED) else 2
+
+
+def _hint(commands: Any, given: Sequence[str]) -> str:
+    """Where to read on after a usage error; with options that are spelled nearly like unknown ones."""
+    words = list(itertools.takewhile(lambda word: not word.startswith("-"), given))[: 2 if given[:1] == ["data"] else 1]
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown), contextlib.suppress(SystemExit):
+        tyro.cli(commands, prog=NAME, args=[*words, "--help"])
+    text, command = shown.getvalue(), " ".join([NAME, *words])
+    if not text.startswith(f"usage: {command} "):  # there is no such command
+        return f"All commands: {NAME} --help"
+    known = set(re.findall(r"--[a-z][\w.-]*", text))
+    asked = dict.fromkeys(word.partition("=")[0].replace("_", "-") for word in given if word.startswith("--"))
+    near = [difflib.get_close_matches(flag, known, n=1) for flag in asked if flag not in known]
+    meant = " ".join(flag for found in near for flag in found)
+    return f"{f'Did you mean {meant}? ' if meant else ''}All options: {command} --help"
 
 
 def check_given(given: Sequence[str]) -> None:

@@ -438,6 +438,10 @@ class TrainConfig:
             model = replace(model, return_input=model.return_input or None)
         return replace(self, method=method, model=replace(model, accounts=accounts))
 
+    def for_task(self, task: str) -> Self:
+        """The same configuration for another task, which has an environment of its own."""
+        return self if task == self.task else replace(self, task=task, env_id=None)
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         return asdict(self)

@@ -15,10 +15,15 @@ SUPPORTED = {
 """Library -> the extra that installs it, the first supported version, and the first that is no longer supported."""
 
 
+def how_to_install(extra: str) -> str:
+    """The command that installs what an extra consists of."""
+    return f"pip install 'mental-accounts[{extra}]' (in the repository: pip install '.[{extra}]')"
+
+
 def check_library(name: str, purpose: str) -> None:
     """Raise if a library is missing or its version is unsupported, with the command that installs it."""
     extra, low, high = SUPPORTED[name]
-    install = f"pip install 'mental-accounts[{extra}]'"
+    install = how_to_install(extra)
     try:
         installed = metadata.version(name)
     except metadata.PackageNotFoundError:
@@ -26,4 +31,4 @@ def check_library(name: str, purpose: str) -> None:
     numbers = [int(part) for part in re.findall(r"\d+", installed)[:2]]
     if not low <= (*numbers, 0, 0)[:2] < high:
         wanted = f">= {'.'.join(map(str, low))} and < {'.'.join(map(str, high))}"
-        raise ImportError(f"{purpose} supports {name} {wanted}, but {installed} is installed: {install} --upgrade")
+        raise ImportError(f"{purpose} supports {name} {wanted}, but {installed} is installed: {install}")

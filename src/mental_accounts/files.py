@@ -22,6 +22,8 @@ LARGEST_LINES = 2**28
 """Bytes of one that has an object a line; a line of ours has about two thousand."""
 DEEPEST = 50
 """Levels of lists and objects within each other; ours have four."""
+RUNS_DEEP = 5
+"""Levels from a folder of comparisons down to its runs."""
 LONGEST_NUMBER = 300
 """Digits of a whole number: any of them is a float, too."""
 ABANDONED_SECONDS = 24 * 3600
@@ -187,3 +189,13 @@ def data_name(text: str) -> str:
 def slug(text: str) -> str:
     """Text as a part of a file's name."""
     return re.sub(r"[^A-Za-z0-9._=-]+", "-", text).strip("-")
+
+
+def runs_within(folder: Path) -> str:
+    """In words, how many runs lie in a folder, and one or two of them; empty if there are none."""
+    for depth in range(1, RUNS_DEEP + 1):
+        found = sorted(path.parent for path in folder.glob("*/" * depth + "config.json"))
+        if found:
+            these = " or ".join(map(str, found[:2]))
+            return f"holds {len(found)} {'run' if len(found) == 1 else 'runs'}: give {these}"
+    return ""

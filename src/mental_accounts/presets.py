@@ -71,6 +71,7 @@ PRESETS: dict[PresetName, TrainConfig] = {
         pretrain_eval_every=4,
         online_iterations=0,
         eval_episodes=300,
+        eval_sampled=True,
         compile=False,
     ),
     "td3": TrainConfig(method="dt", improve="td3", online_iterations=220),

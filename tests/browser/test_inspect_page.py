@@ -324,13 +324,13 @@ def test_a_policy_with_critics(watched: Watched, tmp_path: Path, method: str) ->
 def test_the_shortest_episodes(watched: Watched, tmp_path: Path) -> None:
     short = config({"account_scope": "window"}, eval_context_length=1)
     page = opened(watched, recording(short, (1, 2), with_critics=True), tmp_path)
-    assert page.locator("#step-value").inner_text() == "step 0 of 0 to 0"
+    assert page.locator("#step-value").inner_text() == "step 0 of 1"
     page.keyboard.press("End")
     page.select_option("#episode", index=1)
     page.focus("#step")
     page.keyboard.press("End")
     settled(page)
-    assert page.locator("#step-value").inner_text() == "step 1 of 0 to 1"
+    assert page.locator("#step-value").inner_text() == "step 1 of 2"
     assert page.locator("#drift-readout").inner_text().startswith("Step 1: drift 0, sharp bound 0, the paper's 0;")
 
 

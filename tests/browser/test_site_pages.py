@@ -81,6 +81,15 @@ def test_pages(part: str, watched: Watched, site: Path) -> None:
     assert problems == []
 
 
+def test_nothing_on_the_first_page_is_cut_off(watched: Watched, site: Path) -> None:
+    page = watched.page
+    page.set_viewport_size({"width": WIDTHS[0], "height": 900})
+    page.goto((site / "index.html").as_uri())
+    code = page.locator("pre code")
+    assert code.count() > 2
+    assert code.evaluate_all("found => found.filter(one => one.scrollWidth > one.clientWidth).length") == 0
+
+
 def test_search_works_from_disk(watched: Watched, site: Path) -> None:
     page = watched.page
     page.goto((site / "index.html").as_uri())

@@ -194,3 +194,9 @@ def test_shapes_that_lie(tmp_path: Path) -> None:
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"none\.pkl: no such file"):
         read_pickle(tmp_path / "none.pkl")
+
+
+def test_a_file_of_something_else_is_said_to_be_no_pickle(tmp_path: Path) -> None:
+    (tmp_path / "x.pkl").write_text("hello, a log\n")
+    with pytest.raises(DataError, match=r"x\.pkl: this is not a pickle$"):
+        read_pickle(tmp_path / "x.pkl")

@@ -5,7 +5,16 @@ import numpy as np
 import pytest
 import torch
 
-from mental_accounts.data import TASKS, DataError, find_task, import_data, load_task, normalised_score, tasks
+from mental_accounts.data import (
+    TASKS,
+    DataError,
+    find_task,
+    import_data,
+    load_task,
+    normalised_score,
+    read_pickle,
+    tasks,
+)
 from tests.data.slow_windows import assert_same, episodes
 from tests.data.writers import d4rl_arrays, pickled_paths, write_hdf5, write_pickle
 
@@ -33,6 +42,11 @@ def test_the_table() -> None:
     assert TASKS["walker2d-random"].size == 1_000_000
 
 
+def test_a_file_is_no_task_but_becomes_one() -> None:
+    with pytest.raises(DataError, match=r"'walks.safetensors' is a file.*data import walks.safetensors --name mine"):
+        find_task("walks.safetensors")
+
+
 def test_scores_are_d4rls() -> None:
     task = TASKS["hopper-medium"]
     scores = normalised_score(task, torch.tensor([-20.272305, 3234.3, 1422.06]))
@@ -58,14 +72,16 @@ def test_unknown_names_list_near_ones(name: str, near: str | None) -> None:
         find_task(name)
 
 
-@pytest.mark.parametrize("kind", ["hdf5", "pkl"])
+@pytest.mark.parametrize("kind", ["hdf5", "pkl", "safetensors"])
 def test_imported_data_are_a_task(tmp_path: Path, cache: Path, kind: str) -> None:
     parts = episodes(20)
     path = tmp_path / f"my robot.{kind}"
     if kind == "hdf5":
         write_hdf5(path, d4rl_arrays(parts))
     else:
-        write_pickle(path, pickled_paths(parts))
+        write_pickle(path.with_suffix(".pkl"), pickled_paths(parts))
+    if kind == "safetensors":
+        read_pickle(path.with_suffix(".pkl")).save(path)
     name, stored = import_data(str(path), env_id="Reacher-v5")
     assert name == "imported/my-robot"
     assert_same(stored, parts)
@@ -104,7 +120,11 @@ def test_a_part_is_whole_trajectories_drawn_by_seed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("source", "name", "message"),
     [
-        ("x.txt", None, r"x\.txt: expected a file that ends in one of \.hdf5, \.h5, \.pkl, \.pickle, or a Minari id"),
+        (
+            "x.txt",
+            None,
+            r"x\.txt: expected a file that ends in one of \.hdf5, \.h5, \.pkl.*, or a Minari id",
+        ),
         ("none.pkl", None, "no such file"),
         ("none.hdf5", None, "no such file"),
         ("x.txt", "../up", r"a name must be made of letters, .* got '\.\./up'"),

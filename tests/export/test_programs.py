@@ -254,6 +254,7 @@ def test_the_command_and_the_ten_lines(run: Path, capsys: pytest.CaptureFixture[
     (run / "metrics.jsonl").write_text('{"evaluation/target_return": -77.0}\n')
     assert main(["export", str(run), "--format", "torch-export"]) == 0
     assert json.loads((run / "export" / "policy.pt2.json").read_text())["target_return"] == -77.0
+    assert "how_to_run_torch" not in about
     lines = about["how_to_run_onnx"]
     assert len(lines) == 10
     script = [
@@ -264,6 +265,31 @@ def test_the_command_and_the_ten_lines(run: Path, capsys: pytest.CaptureFixture[
         "    made.append(act(np.full((2, 3), 0.1 * t, 'float32'), -200.0).tolist())",
         "    answer.update(reward=np.full(2, -1.0, 'float32'), ended=np.array([False, t == 4]))",
         "assert not any(name.split('.')[0] in ('torch', 'mental_accounts') for name in sys.modules)",
+        "print(json.dumps(made))",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(script)], cwd=run / "export", capture_output=True, text=True, check=True
+    )
+    policy = ma.DecisionTransformer.load(run / "policy")
+    context = policy.context(2, -200.0)
+    for t, theirs in enumerate(json.loads(done.stdout)):
+        ours = policy.act(np.full((2, 3), 0.1 * t, np.float32), context)
+        assert np.abs(ours - np.array(theirs)).max() <= 1e-5
+        context.record(np.full(2, -1.0), np.array([False, t == 4]))
+
+
+def test_how_to_run_it_with_pytorch_alone(run: Path) -> None:
+    assert main(["export", str(run), "--num-envs", "2", "--format", "torch-export"]) == 0
+    about = json.loads((run / "export" / "policy.pt2.json").read_text())
+    assert "how_to_run_onnx" not in about
+    script = [
+        "import sys",
+        *about["how_to_run_torch"],
+        "made = []",
+        "for t in range(8):",
+        "    made.append(act(torch.full((2, 3), 0.1 * t), -200.0).tolist())",
+        "    answer.update(reward=torch.full((2,), -1.0), ended=torch.tensor([False, t == 4]))",
+        "assert not any(name.startswith('mental_accounts') for name in sys.modules)",
         "print(json.dumps(made))",
     ]
     done = subprocess.run(
@@ -293,7 +319,7 @@ class TestBadInput:
     def test_a_run_without_a_policy_yet(self, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (run / "policy").rename(run / "elsewhere")
         assert main(["export", str(run)]) == 2
-        assert "has no policy yet" in capsys.readouterr().err
+        assert "the run has not written its first checkpoint yet" in capsys.readouterr().err
 
     def test_a_format_that_nobody_knows(self, tmp_path: Path) -> None:
         policy = make_policy(gymnasium.make("Pendulum-v1"), method="odt")

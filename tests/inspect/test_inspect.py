@@ -1,9 +1,10 @@
 """Inspecting: the numbers are those of acting, and they obey the method."""
 
 import json
+import re
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium
 import numpy as np
@@ -394,6 +395,12 @@ class Unseen(gymnasium.Env[Any, Any]):
     action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
 
 
+class Unasked(Unseen):
+    """One that says it renders, but cannot be told how."""
+
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"]}
+
+
 def test_a_missing_renderer_is_no_failure(tmp_path: Path) -> None:
     film = film_episode("No-such-environment-v0", 0, np.zeros((3, 1)), np.zeros((3, 1)), 3)
     assert film.pictures == ()
@@ -405,6 +412,18 @@ def test_a_missing_renderer_is_no_failure(tmp_path: Path) -> None:
     [film] = film_recording(played, 0, 10)
     assert film.problem
     assert "No frames: " in to_page(played, [film])
+
+
+@pytest.mark.parametrize(
+    ("env_id", "why"),
+    [
+        ("tests.inspect.test_inspect:Unseen", "does not render (no rgb_array in metadata['render_modes'])"),
+        ("tests.inspect.test_inspect:Unasked", "does not render (its class takes no render_mode)"),
+    ],
+)
+def test_why_there_are_no_frames_is_said_without_internals(env_id: str, why: str) -> None:
+    film = film_episode(env_id, 0, np.zeros((3, 1)), np.zeros((3, 1)), 3)
+    assert film.problem == f"this environment {why}"
 
 
 def test_an_episode_that_does_not_come_again_is_not_filmed() -> None:
@@ -457,7 +476,7 @@ def test_runs_without_a_policy_are_a_warning_of_the_report(tmp_path: Path, capsy
     assert "Inspected episodes" not in report
 
 
-def test_a_run_folder_is_enough(tmp_path: Path) -> None:
+def test_a_run_folder_is_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = write_study(tmp_path, lambda *_: 1.0, seeds=1, methods=("ewa-vq-odt",))
     run = study.jobs[0].path
     make_policy(config(action=ActionSpec("box", 1, (-1.0,), (1.0,)), state_dim=1)).save(run / "policy")
@@ -465,4 +484,10 @@ def test_a_run_folder_is_enough(tmp_path: Path) -> None:
     RunFolder(run).write_task(facts)
     assert read_subject(run, None, None).env_id == ENV_ID
     assert main(["inspect", str(run), "--pictures", "0"]) == 0
-    assert "no frames were requested" in (run / "inspect.html").read_text()
+    page = (run / "inspect.html").read_text()
+    assert "no frames were requested" in page
+    shown, *told, _ = capsys.readouterr().out.splitlines()
+    first = json.loads(re.search(r'"first":({[^}]*})', page)[1])["episode"]
+    assert shown == f"Episode {first + 1} of 3, at which the page opens:"
+    recorded = record(read_subject(run, None, None), 3)
+    assert told == findings(recorded, recorded.episodes[first])

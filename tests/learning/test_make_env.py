@@ -1,6 +1,8 @@
 """What may be passed as an environment, and the name that a run folder records."""
 
 import functools
+import re
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -100,3 +102,31 @@ def test_a_name_never_calls_what_is_no_environment(name: str) -> None:
     """A run folder may come from a stranger."""
     with pytest.raises(UsageError, match="cannot be made"):
         make_environment(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("nowhere:Aim", "there is no module nowhere, here or installed"),
+        ("tests.nowhere.deep:Aim", "there is no module tests.nowhere, here or installed"),
+        ("tests/learning/tiny_env.py:Aim", "write tests.learning.tiny_env:Aim"),
+        ("tiny_env.py", "write tiny_env:Class"),
+        ("tests.learning.tiny_env.Aim", "did you mean tests.learning.tiny_env:Aim?"),
+        (
+            "tests.learning.tiny_env:Aimm",
+            "nor defines an environment Aimm; did you mean tests.*:Aim?",
+        ),
+    ],
+)
+def test_names_that_are_nearly_right(name: str, said: str) -> None:
+    with pytest.raises(UsageError, match=f"{re.escape(name)} cannot be made: .*{said.replace('?', '[?]')}"):
+        make_environment(name)
+
+
+def test_a_module_that_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "own_missing.py").write_text("import nowhere_at_all")
+    (tmp_path / "own_broken.py").write_text("1 / 0")
+    for module, said in (("own_missing", "failed: No module named 'nowhere_at_all'"), ("own_broken", "ZeroDivision")):
+        with pytest.raises(UsageError, match=f"{module}:Env cannot be made: importing {module} .*{said}"):
+            make_environment(f"{module}:Env")

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 
+from mental_accounts.action_spec import ActionSpec
 from mental_accounts.config import WITH_ACCOUNTS, Method, ModelConfig, TrainConfig
 from mental_accounts.data.asked import asked_returns
 from mental_accounts.data.tasks import imported_path
@@ -29,6 +30,7 @@ from mental_accounts.errors import (
 )
 from mental_accounts.learning.callbacks import STOP
 from mental_accounts.learning.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from mental_accounts.learning.endings import Ending
 from mental_accounts.learning.episodes import Episode
 from mental_accounts.learning.events import Event, IterationEnded, Message, RunBegan
 from mental_accounts.learning.preparation import prepare
@@ -473,10 +475,29 @@ def test_a_policy_that_ends_far_below_its_data_is_warned_of(aim: TrainConfig, tm
     said = prepared.warning_about(found.return_mean - 1.1 * found.return_std)
     assert said is not None
     assert "--method bc" in said
+    assert "--sample" not in said, "continuous actions"
     scratch = prepare(replace(aim, task=None, env_id=ENV_ID, random_episodes=4))
     assert scratch.warning_about(-1e9) is None  # random episodes are nothing to live up to
     start(short, tmp_path / "run").run()
     assert "warning" in json.loads((tmp_path / "run" / "summary.json").read_text())
+
+
+def test_a_policy_that_only_earns_with_sampled_actions_is_told_so(aim: TrainConfig) -> None:
+    found, box = prepare(aim).data.statistics(), prepare(aim).policy
+    policy = replace(box, action=ActionSpec("discrete", 3))
+    low = found.return_mean - 2 * found.return_std
+
+    def said(sampled: float | None) -> str:
+        text = Ending(low, found.return_mean, sampled).warning(found, policy)
+        assert text is not None
+        return text
+
+    better = found.return_mean - 0.5 * found.return_std
+    assert f"but sampled actions earn {better:.1f}: play with evaluate --sample" in said(better)
+    assert "more updates" not in said(better)
+    assert "try evaluate --sample" in said(None), "not known: worth a try"
+    assert "--sample" not in said(low + 0.1 * found.return_std), "known, and no better"
+    assert Ending(found.return_mean, found.return_mean, low).warning(found, policy) is None
 
 
 @pytest.mark.learning
@@ -550,7 +571,7 @@ def test_random_episodes_are_kept_and_other_data_refused(aim: TrainConfig, tmp_p
     assert torch.equal(prepare(replace(config, seed=9), tmp_path / "start.safetensors").data.rewards, first)
 
     stopped = start(replace(aim, checkpoint_seconds=0.0), tmp_path / "run")
-    stopped._evaluate = lambda number: (_ for _ in ()).throw(InterruptedRunError(15))
+    stopped._evaluate = lambda *_, **__: (_ for _ in ()).throw(InterruptedRunError(15))
     with pytest.raises(InterruptedRunError):
         stopped.run()
     aim_data(seed=7).save(imported_path("aim"))

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from mental_accounts.errors import UsageError
+from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.report.analysis import analyse, metric_matrix
 from mental_accounts.report.figures import paper_figure, save
+from mental_accounts.report.inspected import inspect_evidence
 from mental_accounts.report.mixture import mixed
 from mental_accounts.report.packed import write_packed
 from mental_accounts.report.page import Heading, Table, Text, to_html, to_markdown
@@ -54,6 +56,31 @@ def test_the_numbers_are_those_of_the_run_folders(tmp_path: Path) -> None:
     by_name = {row.name: row.verdict for row in comparison.rows}
     assert by_name["evaluation/return_mean_gm"] == "helps"
     assert by_name["evaluation/return_std_gm"] == "hurts"  # lower is better there
+
+
+def test_runs_far_below_their_data_are_told_of_once_with_what_sampled_actions_earn(tmp_path: Path) -> None:
+    study = write_study(tmp_path, returns, methods=("odt", "ledger-odt"), seeds=3)
+    for job in study.jobs:
+        path = job.path / "metrics.jsonl"
+        *lines, last = [json.loads(text) for text in path.read_text().splitlines()]
+        last |= {"evaluation/return_mean_gm": 100.0 + job.seed}
+        last |= {"evaluation/return_mean_sampled": 900.0} if job.arm.label == "ledger-odt" else {}
+        path.write_text("".join(json.dumps(line) + "\n" for line in (*lines, last)))
+        summary = json.loads((job.path / "summary.json").read_text())
+        low = job.arm.label == "ledger-odt" or job.seed == 1
+        RunFolder(job.path).write_summary(summary | {"warning": "far below" if low else None})
+    written = write_report(read_study(tmp_path), tmp_path)
+    shown = written.markdown.read_text()
+    one = "> odt on hopper-medium: 1 of 3 runs ends far below its data (last return 101.0, the data 1000.0)."
+    all_of_them = (
+        "> ledger-odt on hopper-medium: 3 of 3 runs end far below their data (last return 100.0 to 102.0, the data "
+        "1000.0); sampled actions earn 900.0."
+    )
+    assert [line for line in shown.splitlines() if "far below" in line] == [one, all_of_them]
+    assert "last return, sampled actions" in shown
+    assert re.search(r"\| ledger-odt \|.*\| 900 \|", shown)
+    (part,) = json.loads((tmp_path / "report.json").read_text())["tasks"]
+    assert ["sampled_mean" in score for score in part["scores"]] == [False, True]
 
 
 def test_the_report_says_it_in_all_three_files(tmp_path: Path) -> None:
@@ -127,9 +154,9 @@ def test_two_equal_methods_do_not_differ_and_few_seeds_say_nothing(tmp_path: Pat
         write_study(tmp_path / str(seeds), equal, seeds=seeds)
         report = write_report(read_study(tmp_path / str(seeds)), tmp_path / str(seeds))
         assert words in report.headlines[0]
-        assert report.headlines[0].endswith(f"; {seeds} seed{'s' * (seeds > 1)}: no interval.")
+        assert "interval" not in report.headlines[0]
         markdown = report.markdown.read_text()
-        assert f"{seeds} seed{'s' * (seeds > 1)}: no interval and no test, which take at least 5." in markdown
+        assert markdown.count(f"{seeds} seed{'s' * (seeds > 1)}: no interval and no test, which take at least 5.") == 1
         assert "95%" not in markdown
         numbers = json.loads((tmp_path / str(seeds) / "report.json").read_text())
         assert numbers["tests"] == 0
@@ -297,6 +324,39 @@ def test_a_run_that_was_never_evaluated_is_left_out(tmp_path: Path) -> None:
     write_report(evidence, tmp_path)
 
 
+def test_a_small_comparison_offline_explains_only_what_is_there(tmp_path: Path) -> None:
+    """One evaluation at the end, no environment steps, methods that do the same, in no time."""
+    study = write_study(tmp_path, lambda *_: 7.0, methods=("odt", "bc"), seeds=2, iterations=1, pretraining=1)
+    for job in study.jobs:
+        (line,) = [json.loads(text) for text in (job.path / "metrics.jsonl").read_text().splitlines()]
+        line = {name: value for name, value in line.items() if not name.startswith("aug_traj/")}
+        (job.path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+        summary = json.loads((job.path / "summary.json").read_text())
+        (job.path / "summary.json").write_text(json.dumps(summary | {"seconds": 0.34}))
+    written = write_report(read_study(tmp_path), tmp_path)
+    shown = written.markdown.read_text()
+    for absent in ("Learning curve", "shaded", "ring", "The paper's seven metrics"):
+        assert absent not in shown
+    assert not (tmp_path / "figures").exists()
+    assert "5 of the paper's seven metrics" in shown
+    assert shown.count("All methods have exactly the same last returns") == 1
+    assert "| odt | 0.3 |" in shown
+    told: list[str] = []
+    inspected = inspect_evidence(read_study(tmp_path), tmp_path, told.append)
+    assert [text for text in (*inspected.warnings, *told) if " bc" in text] == [], "it has nothing to inspect"
+    assert told == ["inspecting an episode: hopper-medium odt"]
+
+
+def test_captions_are_of_the_curves_that_there_are(tmp_path: Path) -> None:
+    scratch, both = tmp_path / "scratch", tmp_path / "both"
+    for place, pretraining in ((scratch, 0), (both, 2)):
+        write_study(place, returns, pretraining=pretraining)
+        shown = write_report(read_study(place), place).markdown.read_text()
+        assert ("the shaded part is pretraining" in shown) == ("a ring is the end" in shown) == (place == both)
+        assert "every evaluation of every seed is a point" in shown
+        assert "exactly the same" not in shown
+
+
 def test_runs_that_are_unlike_say_so_on_the_first_line(tmp_path: Path) -> None:
     study = write_study(tmp_path, returns, seeds=3)
     for job in study.jobs:
@@ -315,7 +375,7 @@ def test_runs_that_are_unlike_say_so_on_the_first_line(tmp_path: Path) -> None:
         "> These runs were not made alike. They mix commits (0000000, 1111111, 2222222); versions (torch 2.0, torch "
         "2.1, torch 2.2); protocol (lr)."
     )
-    assert "2 of 4 seeds (without 0, 3): no interval" in lines[4]
+    assert "2 of 4 seeds (without 0, 3) are too few to tell" in lines[4]
     assert "| odt | 3 of 4, without 3 |" in "\n".join(lines)
 
 

@@ -98,6 +98,17 @@ def test_a_mailbox_forgets_no_warning() -> None:
     assert mailbox.heard() == {}
 
 
+def test_what_summaries_tell_is_not_told_run_by_run(aim: TrainConfig, tmp_path: Path) -> None:
+    console = Console(file=io.StringIO(), record=True, force_terminal=False, width=200)
+    job = study_of(aim, tmp_path / "study").jobs[0]
+    with StudyView(1, 0, console) as view:
+        view.hears(job, Message("warning", "slow"))
+        view.hears(job, Message("warning", "the last return is low", in_summary=True))
+    assert [warning.text for warning in view.warnings] == ["slow"]
+    assert "the last return" not in console.export_text()
+
+
 def test_warnings_in_words() -> None:
+    assert str(RunWarning("2 of 2 runs", ("one", "two"), "odt on aim")) == "warning: odt on aim: 2 of 2 runs"
     assert str(RunWarning("slow", ("one",))) == "warning: one: slow"
     assert str(RunWarning("slow", ("one", "two", "three"))) == "warning: 3 runs, first one: slow"

@@ -15,12 +15,12 @@ from mental_accounts.study.running import Running
 class Compare:
     """Run every task with every method and seed, and report who wins, if anybody does.
 
-    `compare` alone: built-in hopper-medium, preset quick, odt, ewa-vq-odt and bc, 2 seeds.
+    By default: built-in hopper-medium, preset quick, odt, ewa-vq-odt and bc, 2 seeds.
 
-    `compare --preset hidden`: hidden-arm, and ledger-odt, the policy that reads its ledger, among the methods.
+    With `--preset hidden`: hidden-arm, and ledger-odt, the policy that reads its ledger, among the methods.
 
-    `compare --task hopper-medium walker2d-medium-replay --methods odt ewa-vq-odt:account_scope=window --seeds 10
-    --preset paper`: the first method is the baseline; a method can carry changes of its own.
+    The first method is the baseline; a method can carry changes of its own, as in `compare --preset paper --seeds 10
+    --task hopper-medium --methods odt ewa-vq-odt:account_scope=window`.
 
     Interrupted, the same command goes on; finished runs are never repeated.
     """

@@ -1,5 +1,6 @@
 """data list | info | make | import."""
 
+import sys
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -64,19 +65,25 @@ class ImportData:
     """Import data of your own under a name: imported/NAME is then a task."""
 
     source: tyro.conf.Positional[str]
-    """A D4RL-layout .hdf5, a Decision Transformer .pkl, or the id of a Minari data set."""
+    """A D4RL-layout .hdf5, a Decision Transformer .pkl, a .safetensors of Trajectories.save, or a Minari id."""
     name: str | None = None
     """The name of the data; default: that of the file."""
     env: str | None = None
-    """The Gymnasium environment of the data; my_module:My-v0 for one registered by your own module."""
+    """The environment of the data: Gymnasium's id, my_module:My-v0 if your module registers it, or my_module:MyEnv."""
     time_limit: int | None = None
     """For HDF5 files without `timeouts`: the largest number of steps in an episode."""
 
     def execute(self) -> int:
         from mental_accounts.commands.data_tables import describe
         from mental_accounts.data import import_data
+        from mental_accounts.data.trajectories import Trajectories
+        from mental_accounts.learning.data_fit import check_for
 
-        name, store = import_data(self.source, self.name, self.env, self.time_limit)
+        def check(data: Trajectories) -> None:
+            if self.env is not None and (why := check_for(self.env, data, self.source)):
+                print(f"warning: the data were not compared with the environment: {why}", file=sys.stderr)
+
+        name, store = import_data(self.source, self.name, self.env, self.time_limit, check)
         describe(name, store)
         return 0
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import tyro
 
-from mental_accounts.errors import UsageError
 from mental_accounts.export.export_formats import ExportFormat
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.zoo import beside, folder_of
@@ -30,16 +29,11 @@ class Export:
         from mental_accounts.export.programs import export_policy
         from mental_accounts.learning.footprint import check_episodes
         from mental_accounts.policy import DecisionTransformer
+        from mental_accounts.policy.run_policy import policy_folder
 
-        folder, about = folder_of(self.run), dict[str, Any]()
-        if not folder.is_dir():
-            raise UsageError(f"{folder} does not exist; give the folder of a run, or of a saved policy")
-        run = RunFolder(folder)
+        folder, about, run = policy_folder(self.run), dict[str, Any](), RunFolder(folder_of(self.run))
         if run.is_run:
             about = {"env_id": run.read_task()["env_id"], "target_return": run.target_return()}
-            folder = run.path / "policy"
-            if not folder.is_dir():
-                raise UsageError(f"{self.run} has no policy yet: the run has not written its first checkpoint")
         output = self.output or beside(self.run, "export")
         policy = DecisionTransformer.load(folder)
         check_episodes(policy.config, self.num_envs, "--num-envs")

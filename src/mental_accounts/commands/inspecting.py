@@ -17,9 +17,9 @@ from mental_accounts.zoo import beside, folder_of
 class Inspect:
     """Show a policy's accounts and their effect on its attention, on one interactive page.
 
-    `inspect runs/...`: play some episodes, and write inspect.html into the run folder.
+    By default it plays some episodes, and writes inspect.html into the run folder.
 
-    `inspect runs/... --json > numbers.json`: the same numbers as JSON.
+    The same numbers as JSON: `inspect runs/... --json > numbers.json`.
     """
 
     subject: tyro.conf.Positional[Path]
@@ -48,7 +48,7 @@ class Inspect:
     def execute(self) -> int:
         """Record, then write."""
         from mental_accounts.data.trajectories import Trajectories
-        from mental_accounts.inspect.inspect_page import film_recording, to_page
+        from mental_accounts.inspect.inspect_page import film_recording, first_shown, to_page
         from mental_accounts.inspect.inspect_summary import findings, numbers
         from mental_accounts.inspect.recording import record
         from mental_accounts.learning.critic_files import read_critics
@@ -70,7 +70,9 @@ class Inspect:
                 print(f"no frames of {recording.env_id}: {films[0].problem}", file=sys.stderr)
             write_atomically(path, to_page(recording, films).encode())
             if not self.as_json:
-                for text in findings(recording, recording.episodes[0]):
+                place, of = first_shown(recording)["episode"], len(recording.episodes)
+                print(f"Episode {place + 1} of {of}, at which the page opens:")
+                for text in findings(recording, recording.episodes[place]):
                     print(text)
             print(f"page: {path}", file=sys.stderr if self.as_json else sys.stdout)
         return 0

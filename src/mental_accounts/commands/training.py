@@ -22,11 +22,11 @@ from mental_accounts.zoo import folder_of
 class Train:
     """Train a policy: offline on a task's data, then online in its environment.
 
-    `train` alone: built-in hopper-medium, preset quick.
+    By default: built-in hopper-medium, preset quick.
 
-    `train --task walker2d-medium-replay --method odt --preset converged --seed 3`: another task, method and preset.
+    Example: `train --task walker2d-medium-replay --method odt --preset converged --seed 3`.
 
-    `train --task None --env-id CartPole-v1`: online from scratch, in any Gymnasium environment.
+    Online from scratch, in any Gymnasium environment: `train --preset online --env-id CartPole-v1`.
     """
 
     preset: PresetName = "quick"
@@ -124,13 +124,15 @@ def starting_point(arguments: list[str]) -> Train:
     flags = {name.partition("=")[0] for name in arguments}
     if arguments[:1] == ["train"] and {"--preset", "--config"} <= flags:
         raise UsageError("give --preset or --config, not both: each says where to start from")
-    named = {flag: value_of(arguments, flag) for flag in ("--preset", "--config", "--method")}
+    named = {flag: value_of(arguments, flag) for flag in ("--preset", "--config", "--method", "--task")}
     preset: PresetName = next((known for known in PRESETS if known == named["--preset"]), "quick")
     method: Method | None = next((known for known in get_args(Method) if known == named["--method"]), None)
     path = folder_of(named["--config"]) if named["--config"] else None
     settings = PRESETS[preset]
     if path is not None:
         settings = read_config_file(path / "config.json" if path.is_dir() else path)
+    if (task := named["--task"]) not in (None, "", "None") and "--env-id" not in flags:
+        settings = settings.for_task(str(task))
     return Train(preset=preset, config=path, settings=settings.for_method(method or settings.method))
 
 
@@ -157,7 +159,10 @@ def _train(folder: RunFolder, settings: TrainConfig, tracker: Tracker) -> int:
         score = summary["normalised_score"]
         scored = "" if score is None else f" (normalised score {score:.1f})"
         data = summary["data"]
-        print(f"last return {summary['last_return']:.1f}{scored}, best {summary['best_return']:.1f}")
-        print(f"the data: {data['return_mean']:.1f} ± {data['return_std']:.1f}, best {data['return_max']:.1f}")
+        sampled = summary.get("sampled_return")  # a finished run may be older
+        also = "" if sampled is None else f"; with sampled actions {sampled:.1f}"
+        print(f"last return {summary['last_return']:.1f}{scored}, best {summary['best_return']:.1f}{also}")
+        whose = "random play" if settings.task is None else "the data"
+        print(f"{whose}: {data['return_mean']:.1f} ± {data['return_std']:.1f}, best {data['return_max']:.1f}")
     print(f"policy: {folder.path / 'policy'}   play it: {command(['evaluate', str(folder.path)])}")
     return 0

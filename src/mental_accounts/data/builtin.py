@@ -28,6 +28,7 @@ from mental_accounts.data.storage import check_memory
 from mental_accounts.data.tensor_files import cache_folder
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import DataError
+from mental_accounts.extras import how_to_install
 from mental_accounts.fields import check_fields, shown
 from mental_accounts.files import read_json
 from mental_accounts.folder_lock import in_turn
@@ -216,7 +217,7 @@ def _versions() -> dict[str, str]:
     try:
         return {name: importlib.metadata.version(name) for name in ("gymnasium", "mujoco", "numpy")}
     except importlib.metadata.PackageNotFoundError:
-        raise ImportError("rolling out built-in data needs MuJoCo: pip install 'mental-accounts[mujoco]'") from None
+        raise ImportError(f"rolling out built-in data needs MuJoCo: {how_to_install('mujoco')}") from None
 
 
 def _spaces(env_id: str) -> tuple[int, ActionSpec]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from mental_accounts.data.data_checks import check_unfolding, damaged, shown_names
 from mental_accounts.data.storage import check_memory
 from mental_accounts.errors import DataError
+from mental_accounts.extras import how_to_install
 
 MAX_LINKS = 64
 """Links followed from a key to its data set; more are taken for a circle."""
@@ -105,7 +106,7 @@ def h5py_module() -> Any:
     try:
         import h5py  # type: ignore[import-untyped]
     except ImportError:
-        raise ImportError("reading HDF5 files needs h5py: pip install 'mental-accounts[d4rl]'") from None
+        raise ImportError(f"reading HDF5 files needs h5py: {how_to_install('d4rl')}") from None
     return h5py
 
 

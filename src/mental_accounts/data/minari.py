@@ -22,6 +22,7 @@ from mental_accounts.data.hdf5 import read_groups
 from mental_accounts.data.progress import progress_bar
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import DataError, UsageError
+from mental_accounts.extras import how_to_install
 from mental_accounts.fields import check_fields, shown
 from mental_accounts.files import parse_json, read_json
 from mental_accounts.flattening import flat_part, parts_of
@@ -118,7 +119,7 @@ def _open(dataset_id: str, download: bool, where: str) -> tuple[Any, Path]:
         import minari
         from minari.storage.datasets_root_dir import get_dataset_path  # type: ignore[import-untyped]
     except ImportError:
-        raise ImportError("reading Minari's data sets needs Minari: pip install 'mental-accounts[minari]'") from None
+        raise ImportError(f"reading Minari's data sets needs Minari: {how_to_install('minari')}") from None
     folder: Path = get_dataset_path(dataset_id)
     if not (folder / "data").is_dir():
         _download(dataset_id, folder, download, where)

@@ -2,21 +2,20 @@
 
 from pathlib import Path
 
-from mental_accounts.data.imports import HDF5, PICKLE, read_source
+from mental_accounts.data.imports import read_source
 from mental_accounts.data.tasks import Task, complete, part_of
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import DataError
 
 UNNAMED = " (own)"
 """Suffix of names that another process cannot resolve: of data, and of environments."""
-FILES = (*HDF5, *PICKLE, ".safetensors")
 
 
 def read_file(path: Path) -> Trajectories:
     """A file of trajectories: D4RL's HDF5 layout, a Decision Transformer `.pkl`, or what `Trajectories.save` wrote."""
     if not path.exists():
         raise DataError(f"{path}: no such file")
-    return Trajectories.load(path) if path.suffix.lower() == ".safetensors" else read_source(str(path))
+    return read_source(str(path))
 
 
 def load_own(name: str, path: Path | None, size: int | None = None, seed: int = 0) -> tuple[Task, Trajectories]:

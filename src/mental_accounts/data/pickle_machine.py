@@ -33,6 +33,8 @@ MAX_MEMO = 2**32
 
 
 MARK, TUPLE, TUPLE1, TUPLE2, TUPLE3, STOP = b"(t\x85\x86\x87."
+PROTOCOL = 0x80
+"""The first byte of every pickle since protocol 2; all of them end with STOP."""
 BININT1, BININT2, NEWFALSE, BINGET, LONG_BINPUT, MEMOIZE = b"KM\x89hr\x94"
 """The instructions that most of a file of arrays consists of, by the names that Python has for them."""
 
@@ -103,7 +105,10 @@ class _Named:
 def run_pickle(path: Path) -> object:
     """The value that the pickle describes, of the types named above; its bytes stay in the file until they are read."""
     with damaged(f"{path}: not a whole pickle of arrays"), path.open("rb") as file:
-        return _Machine(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), path).run()
+        program = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if program[0] != PROTOCOL and program[-1] != STOP:
+            raise DataError(f"{path}: this is not a pickle")
+        return _Machine(program, path).run()
 
 
 class _Machine:

@@ -51,6 +51,9 @@ class Published:
     return_max: float
 
 
+HDF5, PICKLE, STORE = (".hdf5", ".h5"), (".pkl", ".pickle"), (".safetensors",)
+FILES = (*HDF5, *PICKLE, *STORE)
+"""Endings of files that can be imported."""
 PUBLISHED = {
     "hopper-medium": Published(999_906, 2186, 1422.06, 378.95, 3222.36),
     "hopper-medium-replay": Published(402_000, 2041, 467.30, 511.03, 3192.93),
@@ -173,6 +176,11 @@ def find_task(name: str) -> Task:
         return _task(name, "minari", rest, None, None)
     if prefix == "imported" and rest in imported_names():
         return _task(name, "imported", rest, None, None)
+    if Path(name).suffix.lower() in FILES:
+        raise DataError(
+            f"{name!r} is a file, not the name of a task: `mental-accounts data import {name} --name mine --env ENV` "
+            "makes it the task imported/mine (in Python: ma.train(env, data=FILE))"
+        )
     close = difflib.get_close_matches(name, known_names(), n=4, cutoff=0.5)
     hint = f"did you mean {', '.join(close)}?" if close else "`mental-accounts data list` shows all"
     raise DataError(f"there is no task {name!r}; {hint}")

@@ -33,7 +33,7 @@ CHECKED_STEPS = 200
 Program = Callable[[list[np.ndarray]], list[np.ndarray]]
 """Inputs and state in order -> action and new state."""
 
-HOW_TO_RUN = """\
+HOW_TO_RUN_ONNX = """\
 import json, numpy as np, onnxruntime
 about = json.load(open("policy.onnx.json"))
 session = onnxruntime.InferenceSession(about["file"])
@@ -43,6 +43,19 @@ def act(observation, target_return):  # then put what the environment answers in
     answer["target_return"] = np.full(about["num_envs"], target_return, "float32")
     action, *new = session.run(None, {"observation": observation, **answer, **state})
     state.update(zip(state, new))
+    return action
+"""
+HOW_TO_RUN_TORCH = """\
+import json, torch
+about = json.load(open("policy.pt2.json"))
+program = torch.export.load(about["file"]).module()
+kind = lambda entry: getattr(torch, entry["dtype"])
+state = [torch.tensor(s["first"], dtype=kind(s)).expand(s["shape"]).clone() for s in about["state"]]
+answer = {i["name"]: torch.full(i["shape"], i["dtype"] == "bool", dtype=kind(i)) for i in about["inputs"][1:]}
+def act(observation, target_return):  # then put what the environment answers into `answer`
+    answer["target_return"] = torch.full((about["num_envs"],), float(target_return))
+    with torch.no_grad():
+        action, *state[:] = program(observation, *answer.values(), *state)
     return action
 """
 
@@ -63,8 +76,11 @@ def export_policy(
         raise UsageError(f"format must be one of {list(get_args(ExportFormat))}, got {format!r}")
     check_count("num_envs", num_envs, 1)
     if format == "onnx":
-        for library in ("onnx", "onnxscript", "onnxruntime"):
-            check_library(library, "exporting to ONNX")
+        try:
+            for library in ("onnx", "onnxscript", "onnxruntime"):
+                check_library(library, "exporting to ONNX")
+        except ImportError as error:
+            raise ImportError(f"{error}; --format torch-export needs PyTorch alone") from None
     if policy.device.type != "cpu":
         raise UsageError(f"the policy must be on the CPU to be exported, it is on {policy.device}")
     # With a learned β, attention would be traced with one kernel and converted with another.
@@ -203,7 +219,11 @@ def _describe(step: ActingStep, format: ExportFormat, file: str, num_envs: int) 
         "use": f"action, *state = program({', '.join(step.inputs)}, *state). reward and ended are "
         "the result of the previous action; ended is true at the first step of every episode. The outputs are in the "
         "order of the state." + (" action_mask says which actions are allowed now." if config.action_masks else ""),
-        "how_to_run_onnx": HOW_TO_RUN.splitlines(),
+        **(
+            {"how_to_run_onnx": HOW_TO_RUN_ONNX.splitlines()}
+            if format == "onnx"
+            else {"how_to_run_torch": HOW_TO_RUN_TORCH.splitlines()}
+        ),
     }
 
 

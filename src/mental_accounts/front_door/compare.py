@@ -20,6 +20,7 @@ from mental_accounts.presets import PresetName, preset_of, usual_comparison
 from mental_accounts.report.analysis import Analysis, analyse
 from mental_accounts.report.figures import check_matplotlib
 from mental_accounts.report.inspected import inspect_evidence
+from mental_accounts.report.low_endings import low_endings
 from mental_accounts.report.merging import merged
 from mental_accounts.report.packed import write_packed
 from mental_accounts.report.report import Report, write_report
@@ -151,7 +152,9 @@ def plan_study(
 
     Changes apply to the published method, which has all that can be changed; every other one takes from it what it has.
     """
-    base = with_changes(preset_of(preset).for_method("ewa-vq-odt"), changes)
+    start = preset_of(preset)
+    start = start.for_task(tasks[0]) if tasks else start
+    base = with_changes(start.for_method("ewa-vq-odt"), changes)
     name = "-".join(re.sub(r"[^A-Za-z0-9]+", "-", task) for task in tasks)[:80]
     arms = tuple(Arm.parse(text) for text in methods)
     folder = out or Path("comparisons") / f"{name}-{preset}"
@@ -237,4 +240,9 @@ def report_on(evidence: Evidence, folder: Path, say: Say, outcome: Outcome | Non
         raise UsageError(f"there is no finished run to report on; {reasons}")
     else:
         written = write_report(evidence, folder)  # raises, with what is missing
-    return ComparisonResult(folder, written.headlines, written.html, evidence, outcome.problems, outcome.warnings)
+    low = (
+        RunWarning(end.text, tuple(f"{end.task} {end.method} seed {seed}" for seed in end.seeds), end.subject)
+        for end in low_endings(evidence)
+    )
+    warnings = (*outcome.warnings, *low)
+    return ComparisonResult(folder, written.headlines, written.html, evidence, outcome.problems, warnings)

@@ -39,6 +39,14 @@ class Evaluation:
     normalised_score: float | None = None
     """None unless the returns of a random policy and of an expert are known."""
 
+    def __repr__(self) -> str:
+        """What a person wants to know, without the return of every episode."""
+        score = "" if self.normalised_score is None else f", normalised score {self.normalised_score:.1f}"
+        return (
+            f"Evaluation({self.env_id}: return {self.return_mean:.1f} ± {self.return_std:.1f} over "
+            f"{len(self.returns)} episodes, length {self.length_mean:.1f}{score})"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, as `mental-accounts evaluate --json` prints them."""
         names = ("return_mean", "return_std", "length_mean", "length_std")

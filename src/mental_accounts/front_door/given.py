@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 from mental_accounts.changes import with_changes
 from mental_accounts.config import Method, TrainConfig
-from mental_accounts.data.own_data import FILES, UNNAMED, read_file
-from mental_accounts.data.tasks import find_task, known_names
+from mental_accounts.data.own_data import UNNAMED, read_file
+from mental_accounts.data.tasks import FILES, find_task, known_names
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import UsageError
 from mental_accounts.files import data_name
@@ -52,6 +52,8 @@ def asked_for(
     task, store = (None, None) if data is None else data_of(data)
     if task is not None:
         given["task"] = task
+    if task is not None and source is None:
+        base = base.for_task(task)
     if store is not None and "data_steps" not in changes:
         given["data_steps"] = None  # use all of them
     if store is not None and source is None and not store.info.get("env_id"):

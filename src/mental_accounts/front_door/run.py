@@ -5,6 +5,7 @@ from typing import Any
 
 from mental_accounts.config import TrainConfig
 from mental_accounts.errors import UsageError
+from mental_accounts.files import runs_within
 from mental_accounts.front_door.evaluate import Evaluation, evaluate_folder
 from mental_accounts.learning.make_env import EnvironmentLike, EnvironmentSource, environment_source
 from mental_accounts.learning.run_folder import RunFolder
@@ -23,7 +24,10 @@ class Run:
         """The folder of the run."""
         self._files = RunFolder(self.folder)
         if not self._files.is_run:
-            raise UsageError(f"{folder} holds no run: config.json is missing")
+            there = runs_within(self.folder)
+            raise UsageError(
+                f"{folder} is not a run, but {there}" if there else f"{folder} holds no run: config.json is missing"
+            )
         self._env = env if isinstance(env, EnvironmentSource) or env is None else environment_source(env)
         self._policy: DecisionTransformer | None = None
 

@@ -129,7 +129,6 @@ def train_folder(
     env: EnvironmentSource | None = None,
 ) -> None:
     """Train to the end, or until a callback stops the run; a signal makes it raise after a checkpoint."""
-    view(Message("note", f"run folder: {folder.path}"))
     keep_freed_memory()
     try:
         Trainer(config, folder, view, tracker, callbacks=callbacks, env=env).run()

@@ -4,6 +4,7 @@ Rendering without a screen can crash the whole process, and MuJoCo chooses its r
 child process renders (`python -m mental_accounts.inspect.camera`); if it cannot, the reason is reported.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -25,6 +26,8 @@ Array = NDArray[Any]
 WIDEST = 240
 """Pixels of a frame's longer side."""
 QUALITY = 70
+LONGEST_REASON = 240
+"""Letters of the reason why there are no frames."""
 SECONDS = 300.0
 """The longest time that rendering one episode may take."""
 
@@ -91,7 +94,10 @@ def _take_pictures(folder: Path, env_id: str) -> None:
             if not np.allclose(observation, observations[t], rtol=1e-4, atol=1e-4):
                 raise RuntimeError(f"the environment is not reproducible from its seed: step {t} differs")
             if t in steps:
-                picture = Image.fromarray(np.asarray(environments.envs[0].render()))
+                frame = environments.envs[0].render()
+                if frame is None:
+                    raise UsageError("this environment does not render: its render() returns nothing")
+                picture = Image.fromarray(np.asarray(frame))
                 picture.thumbnail((WIDEST, WIDEST))
                 picture.convert("RGB").save(folder / f"{t}.jpg", quality=QUALITY)
             environments.step(action[None], np.ones(1, dtype=bool), t)
@@ -101,7 +107,16 @@ def _take_pictures(folder: Path, env_id: str) -> None:
 
 def _make(env_id: str) -> Environment:
     """MuJoCo environments render small frames, which is faster, and track the robot; other frames are scaled down."""
-    env = make_environment(env_id, render_mode="rgb_array")
+    with contextlib.closing(make_environment(env_id)) as example:
+        modes = example.metadata.get("render_modes") or ()
+    if "rgb_array" not in modes:
+        raise UsageError("this environment does not render (no rgb_array in metadata['render_modes'])")
+    try:
+        env = make_environment(env_id, render_mode="rgb_array")
+    except UsageError as error:
+        if isinstance(error.__cause__, TypeError) and "render_mode" in str(error.__cause__):
+            raise UsageError("this environment does not render (its class takes no render_mode)") from None
+        raise
     model: Any = getattr(env.unwrapped, "model", None)
     if not hasattr(model, "ncam") or not hasattr(env.unwrapped, "mujoco_renderer"):
         return env
@@ -115,6 +130,6 @@ if __name__ == "__main__":
     try:
         _take_pictures(Path(sys.argv[1]), sys.argv[2])
     except BaseException as error:
-        what = str(error) if isinstance(error, UsageError) else f"{type(error).__name__}: {error}"
-        (Path(sys.argv[1]) / "problem").write_text(" ".join(what.split())[:500])
+        what = str(error) if isinstance(error, UsageError) else f"rendering failed: {error or type(error).__name__}"
+        (Path(sys.argv[1]) / "problem").write_text(" ".join(what.split())[:LONGEST_REASON])
         sys.exit(1)

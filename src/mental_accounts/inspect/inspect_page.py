@@ -140,7 +140,7 @@ def _data(recording: Recording, films: Sequence[Film]) -> dict[str, Any]:
         "states": episodes[0].observations.shape[1],
         "bias": recording.has_bias,
         "dimensions": 0 if episodes[0].actions.ndim == 1 else episodes[0].actions.shape[1],
-        "first": _first_shown(recording),
+        "first": first_shown(recording),
         "steps": sum(len(episode) for episode in episodes),
         "meanReward": float(np.concatenate([episode.rewards for episode in episodes]).mean(dtype=np.float64)),
     }
@@ -225,7 +225,7 @@ def _episode(
     return values
 
 
-def _first_shown(recording: Recording) -> dict[str, int]:
+def first_shown(recording: Recording) -> dict[str, int]:
     """Where the page opens: the episode and the step at which the accounts mattered most."""
     found = [episode.without for episode in recording.episodes]
     largest = [0.0 if one is None else float(one.effect.max()) for one in found]

@@ -12,6 +12,7 @@ import numpy as np
 
 from mental_accounts.data.tasks import score_between
 from mental_accounts.errors import UsageError
+from mental_accounts.extras import how_to_install
 from mental_accounts.learning.env_spaces import spaces_of
 from mental_accounts.learning.episodes import Episode
 from mental_accounts.learning.events import Message, StageBegan, StepDone
@@ -163,7 +164,7 @@ def check_video(path: Path) -> None:
     if missing:
         other = "; a .gif needs less" if path.suffix == ".mp4" and "imageio" not in missing else ""
         needed = " and ".join(name.replace("_", "-") for name in missing)
-        raise UsageError(f"an {path.suffix} video needs {needed}: pip install 'mental-accounts[video]'{other}")
+        raise UsageError(f"an {path.suffix} video needs {needed}: {how_to_install('video')}{other}")
     if sys.platform == "linux" and not os.environ.get("DISPLAY"):
         os.environ.setdefault("MUJOCO_GL", "egl")  # read when MuJoCo is first imported: rendering without a screen
 

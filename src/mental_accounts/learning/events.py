@@ -32,6 +32,8 @@ class Message:
     kind: MessageKind
     """note: what the run is doing. warning: something is probably wrong, or slower than it could be."""
     text: str
+    in_summary: bool = False
+    """Whether summary.json has it, too: a comparison then counts the runs that end like this, instead of repeating."""
 
 
 @dataclass(frozen=True)

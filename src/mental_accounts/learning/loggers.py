@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from mental_accounts.extras import how_to_install
 from mental_accounts.files import named
 
 Tracker = Literal["none", "wandb", "trackio"]
@@ -62,7 +63,7 @@ class TrackerLogger:
 def check_tracker(tracker: Tracker) -> None:
     """Refuse a tracker that is not installed, before anything is created."""
     if tracker != "none" and importlib.util.find_spec(tracker) is None:
-        raise ModuleNotFoundError(f"{tracker} is not installed; pip install 'mental-accounts[{tracker}]'")
+        raise ModuleNotFoundError(f"{tracker} is not installed: {how_to_install(tracker)}")
 
 
 def make_loggers(folder: Path, config: Mapping[str, Any], first_step: int, tracker: Tracker) -> list[Logger]:

@@ -2,13 +2,10 @@
 
 A run folder records an environment by name: Gymnasium's id (those of our own tasks may carry settings), or
 `module:Class` for a user's own class that another process can import. Functions, classes in a script or a notebook and
-modified specs have no such name: to resume their run, pass them again. (A name in a file never calls a function: files
-may come from strangers.)
+modified specs have no such name: to resume their run, pass them again.
 """
 
-import importlib
 import inspect
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +14,9 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from mental_accounts.data.own_data import UNNAMED
-from mental_accounts.environments.variants import variant_spec
+from mental_accounts.environments.env_names import find, plain_id, resolved
 from mental_accounts.errors import UsageError
+from mental_accounts.extras import how_to_install
 from mental_accounts.flattening import observation_spec_of
 from mental_accounts.learning.flat_env import FlatObservation
 from mental_accounts.learning.stepping import RAISED, Environment
@@ -68,7 +66,7 @@ def make_environment(env: str | EnvSpec, *, name: str | None = None, **kwargs: A
     try:
         made = gymnasium.make(_own_class(env) if isinstance(env, str) else env, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
-        hint = "for MuJoCo: pip install 'mental-accounts[mujoco]'"
+        hint = f"for MuJoCo: {how_to_install('mujoco')}"
         raise UsageError(f"{name} needs a package: {error}; {hint}") from error
     except gymnasium.error.Error as error:
         raise UsageError(f"{name} cannot be made: {error}") from error
@@ -106,7 +104,7 @@ def environment_source(env: EnvironmentLike) -> EnvironmentSource:
 def _of_callable(make: Callable[[], Environment]) -> EnvironmentSource:
     _check_arguments(make)
     name, module = _name_of(make), str(getattr(make, "__module__", ""))
-    if isinstance(make, type) and module != "__main__" and _find(module, name) is make:
+    if isinstance(make, type) and module != "__main__" and find(module, name) is make:
         return EnvironmentSource(f"{module}:{name}")
     return EnvironmentSource(f"{name}{UNNAMED}", _spec_of(name, make))
 
@@ -122,46 +120,27 @@ def _of_spec(spec: EnvSpec) -> EnvironmentSource:
 
 
 def _own_class(env_id: str) -> str | EnvSpec:
-    """`module:Class`, or one of our own ids with settings, as a specification; any other id as it is."""
+    """What the name stands for; names that only another process knew are refused."""
     if env_id.endswith(UNNAMED):
         raise UsageError(
             f"the run's environment, {env_id}, has no name by which another process could find it: pass it again, as "
             "in ma.resume(folder, env=...) or ma.evaluate(folder, env=...)"
         )
     try:
-        variant = variant_spec(env_id)
+        found = resolved(env_id)
     except ValueError as error:
-        raise UsageError(f"{env_id} cannot be made: {error}") from None
-    if variant is not None:
-        return variant
-    module, colon, name = env_id.rpartition(":")
-    if not colon or name in gymnasium.registry:
-        return env_id
-    importlib.import_module(module)
-    found = None if name in gymnasium.registry else _find(module, name)
-    if isinstance(found, type) and issubclass(found, gymnasium.Env):
-        _check_arguments(found)
-        return _spec_of(env_id, found)
-    return env_id
+        raise UsageError(f"{env_id} cannot be made: {error}") from error
+    if isinstance(found, EnvSpec) and callable(found.entry_point):
+        _check_arguments(found.entry_point)
+    return found
 
 
 def _spec_of(name: str, make: Callable[..., Any]) -> EnvSpec:
-    return EnvSpec(id=re.sub(r"[^\w.:-]", "", name) or "own", entry_point=make)
+    return EnvSpec(id=plain_id(name), entry_point=make)
 
 
 def _name_of(make: object) -> str:
     return str(getattr(make, "__qualname__", None) or type(make).__qualname__)
-
-
-def _find(module: str, qualname: str) -> object:
-    """The object of that name in a module, or None."""
-    try:
-        found: object = importlib.import_module(module)
-        for part in qualname.split("."):
-            found = getattr(found, part)
-    except Exception:  # the user's module may raise anything
-        return None
-    return found
 
 
 def _check_arguments(make: Callable[..., Environment]) -> None:

@@ -15,6 +15,8 @@ from mental_accounts.data.tasks import Task, load_task
 from mental_accounts.data.tensor_files import checksum
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import UsageError
+from mental_accounts.learning.data_fit import check_fit
+from mental_accounts.learning.endings import Ending
 from mental_accounts.learning.env_spaces import EnvSpaces, spaces_of
 from mental_accounts.learning.episodes import as_trajectories
 from mental_accounts.learning.events import Message
@@ -62,11 +64,17 @@ class Preparation:
     def describe(self, config: TrainConfig) -> list[Message]:
         """What a person wants to know before it begins."""
         found, critics = self.data.statistics(), "" if config.improve == "none" else f" with {config.improve}"
+        what = "random play" if self.task is None else "data"
+        offline = f"{config.pretrain_iterations} × {config.updates_per_pretrain_iteration} updates offline"
+        online = f"{config.online_iterations} × {config.updates_per_iteration} updates online"
+        phases = (
+            offline if config.pretrain_iterations else "no offline phase",
+            online if config.online_iterations else "no online phase",
+        )
         lines = [
-            f"data: {found.steps:,} steps, {found.trajectories:,} trajectories, return {found.return_mean:.0f} ± "
+            f"{what}: {found.steps:,} steps, {found.trajectories:,} trajectories, return {found.return_mean:.0f} ± "
             f"{found.return_std:.0f}, best {found.return_max:.0f}",
-            f"{config.method}{critics}: {config.pretrain_iterations} × {config.updates_per_pretrain_iteration} updates "
-            f"offline, then {config.online_iterations} × {config.updates_per_iteration} online",
+            f"{config.method}{critics}: {', '.join(phases)}",
         ]
         return [*(Message("note", text) for text in lines), *(Message("warning", t) for t in self._doubts(config))]
 
@@ -133,19 +141,12 @@ class Preparation:
             )
         return lines
 
-    def warning_about(self, last_return: float | None) -> str | None:
-        """Words for a policy that ends far below the offline data it has learned from; None where it does not."""
-        found = self.data.statistics()
-        margin = max(found.return_std, 0.05 * abs(found.return_mean))
-        if last_return is None or self.task is None or last_return >= found.return_mean - margin:
+    def warning_about(self, last: float | None, sampled: float | None = None) -> str | None:
+        """What to say of returns, with usual and with sampled actions, far below the offline data; else None."""
+        if last is None or self.task is None:  # random episodes are nothing to live up to
             return None
-        advice = "try more updates"
-        if self.policy.method != "bc":
-            advice += ", AdamW without dropout (as preset quick has), and --method bc to see how far cloning goes"
-        return (
-            f"the last return, {last_return:.1f}, is far below the data's mean of {found.return_mean:.1f}: the policy "
-            f"has not learned what the data do; {advice}"
-        )
+        found = self.data.statistics()
+        return Ending(last, found.return_mean, sampled).warning(found, self.policy)
 
 
 def prepare(
@@ -188,7 +189,7 @@ def prepare(
     check_run(config, _policy_config(config, config.model, spaces), choose_device(config.device))
     if data is None:
         data = _random_data(config, source, spaces, start)
-    _check_fit(data, spaces, config.task, source.name)
+    check_fit(data, spaces, config.task, source.name, "; to train without data: --task None (in Python: data=None)")
     if spaces.action.kind == "multi-discrete" and data.actions.is_floating_point():
         data = _remade(data, data.gamma, spaces.action)
     data.action_spec = spaces.action
@@ -230,20 +231,6 @@ def _policy_config(config: TrainConfig, model: ModelConfig, spaces: EnvSpaces) -
     shared = {name: getattr(model, name) for name in model.__dataclass_fields__}
     known = {name: value for name, value in shared.items() if value is not None}
     return PolicyConfig(**known, **spaces.fields(), method=config.method)
-
-
-def _check_fit(data: Trajectories, spaces: EnvSpaces, task: str | None, env_id: str) -> None:
-    """Refuse data of another environment."""
-    state_dim, action = spaces.state_dim, spaces.action
-    size = data.actions.shape[1] if data.actions.ndim == 2 else None
-    if data.observations.shape[1] != state_dim or tuple(data.actions.shape[1:]) != action.shape:
-        acted = "discrete actions" if size is None else f"actions of size {size}"
-        wanted = f"{action.size} discrete ones" if not action.shape else f"{action.shape[0]} ({action.kind})"
-        raise UsageError(
-            f"the data of {task} do not fit {env_id}: observations of size {data.observations.shape[1]} where "
-            f"the environment has {state_dim}, {acted} where it has {wanted}; "
-            "to train without data: --task None (in Python: data=None)"
-        )
 
 
 def _check_transitions(data: Trajectories, name: str) -> None:

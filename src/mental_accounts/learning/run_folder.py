@@ -23,7 +23,7 @@ from typing import Any
 from mental_accounts.config import TrainConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.fields import check_fields
-from mental_accounts.files import named, read_json, read_json_lines, read_lines, write_atomically
+from mental_accounts.files import named, read_json, read_json_lines, read_lines, runs_within, write_atomically
 from mental_accounts.folder_lock import locked
 from mental_accounts.old_configs import fill_in_model
 
@@ -186,7 +186,12 @@ class RunFolder:
 def read_config_file(path: Path) -> TrainConfig:
     """The configuration in a run's config.json, or in a file like it."""
     if not path.exists():
-        raise UsageError(f"{path.parent} holds no run: {path.name} is missing")
+        there = runs_within(path.parent)
+        raise UsageError(
+            f"{path.parent} is not a run, but {there}"
+            if there
+            else f"{path.parent} holds no run: {path.name} is missing"
+        )
     values = _read_fields(path, {"config": "an object"})["config"]
     try:
         if isinstance(values, Mapping) and isinstance(values.get("model"), Mapping):

@@ -47,7 +47,7 @@ def summary_of(
 ) -> dict[str, Any]:
     """The contents of summary.json."""
     evaluated = folder.last_evaluation()
-    last = evaluated.get("evaluation/return_mean_gm")
+    last, sampled = (evaluated.get(f"evaluation/return_mean_{how}") for how in ("gm", "sampled"))
     return {
         "task": config.task,
         "env_id": prepared.env_id,
@@ -62,11 +62,12 @@ def summary_of(
         "memory": own_memory(),
         "gpu_memory": torch.cuda.max_memory_allocated(policy.device) if policy.device.type == "cuda" else None,
         "last_return": last,
+        "sampled_return": sampled,
         "best_return": progress.best_return,
         "best_iteration": progress.best_iteration,
         "normalised_score": evaluated.get("evaluation/normalised_score"),
         "data": prepared.data.statistics().summary(),
-        "warning": prepared.warning_about(last),
+        "warning": prepared.warning_about(last, sampled),
     }
 
 

@@ -114,6 +114,7 @@ class Trainer:
             )
             self._open.enter_context(self._watch)
             self._set_up()
+            self._note(f"run folder: {self.folder.path}")
             done = self.progress.iteration, self.progress.updates
             self._emit(RunBegan(self.folder.path, self.config, self.policy, *done))
             self.callbacks.can_checkpoint = True
@@ -148,7 +149,7 @@ class Trainer:
 
     def _warn_of(self, summary: Mapping[str, Any]) -> None:
         if summary.get("warning"):
-            self._warn(summary["warning"])
+            self._emit(Message("warning", summary["warning"], in_summary=True))
 
     # Events.
 

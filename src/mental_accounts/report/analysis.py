@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mental_accounts.report.runs import LOWER_IS_BETTER, RETURN, SEVEN, Array, Evidence, Run
+from mental_accounts.report.runs import LOWER_IS_BETTER, RETURN, SAMPLED, SEVEN, Array, Evidence, Run
 from mental_accounts.report.significance import PairedTest, Verdict, paired_tests
 from mental_accounts.report.statistics import (
     Interval,
@@ -73,6 +73,8 @@ class Scores:
     """The last account metrics, averaged over seeds."""
     values: dict[str, float]
     """The last metrics of critics, averaged over seeds; none where runs have no critics."""
+    sampled_mean: Interval | None
+    """The last return with sampled actions, if all runs were evaluated with them."""
 
 
 @dataclass(frozen=True)
@@ -137,8 +139,9 @@ class Analysis:
         """Plain JSON values."""
         found: dict[str, Any] = _finite(asdict(self))
         for scores in (scores for task in found["tasks"] for scores in task["scores"]):
-            if not scores["values"]:
-                del scores["values"]
+            for name in ("values", "sampled_mean"):  # what most runs do not have
+                if not scores[name]:
+                    del scores[name]
         return found
 
 
@@ -215,6 +218,7 @@ def _analyse_task(evidence: Evidence, task: str, tests: Tests) -> TaskAnalysis:
 def _scores(runs: Sequence[Run], method: str) -> Scores:
     last, best, area = (tuple(map(find, runs)) for find in (_last, _best, _area))
     normalised = [run.summary["normalised_score"] for run in runs]
+    sampled = [values[-1] for run in runs if len(values := run.curve(SAMPLED)[1])]
     rates = [run.lines[-1]["updates"] / max(run.curve("time/training")[1].sum(), 1e-9) for run in runs]
     return Scores(
         method=method,
@@ -233,6 +237,7 @@ def _scores(runs: Sequence[Run], method: str) -> Scores:
         updates_per_second=float(np.mean(rates)),
         accounts=_at_the_end(runs, "accounts/"),
         values=_at_the_end(runs, "values/"),
+        sampled_mean=mean_interval(sampled) if len(sampled) == len(runs) else None,
     )
 
 

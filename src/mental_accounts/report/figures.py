@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mental_accounts.errors import UsageError
+from mental_accounts.extras import how_to_install
 from mental_accounts.report.analysis import Scores, interpolated
 from mental_accounts.report.runs import METRIC_NAMES, Evidence, Run
 
@@ -34,7 +35,7 @@ def check_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError as error:
-        raise UsageError("figures need matplotlib: pip install 'mental-accounts[report]'") from error
+        raise UsageError(f"figures need matplotlib: {how_to_install('report')}") from error
 
 
 def paper_figure(evidence: Evidence, tasks: Sequence[str] | None = None) -> "Figure":

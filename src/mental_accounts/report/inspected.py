@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from mental_accounts.config import TRANSFORMERS
 from mental_accounts.files import slug, write_atomically
 from mental_accounts.inspect.inspect_page import film_recording, to_page
 from mental_accounts.inspect.recording import record
@@ -25,7 +26,7 @@ class Inspected:
 
 
 def inspect_evidence(evidence: Evidence, folder: Path, say: Callable[[str], None] = lambda text: None) -> Inspected:
-    """Inspect one episode of the first seed of every method and task, into `folder`/inspect.
+    """Inspect one episode of the first seed of every task and method that has attention, into `folder`/inspect.
 
     An existing page of the same run is kept, as is one whose run's policy is elsewhere. A run that cannot be played
     here causes a warning, not a failure; a packed run has no policy to play.
@@ -35,7 +36,7 @@ def inspect_evidence(evidence: Evidence, folder: Path, say: Callable[[str], None
     for task in evidence.tasks:
         for method in evidence.methods:
             runs = evidence.of(task, method)
-            if not runs:
+            if not runs or runs[0].config["method"] not in TRANSFORMERS:
                 continue
             page = folder / "inspect" / f"{slug(task)}-{slug(method)}-seed-{runs[0].seed}.html"
             place = runs[0].path

@@ -95,9 +95,9 @@ Block = Heading | Text | Table | Picture | Code | Details | Link
 
 STYLE = """
 :root{color-scheme:light dark;--ink:#1a1c20;--paper:#fff;--soft:#f1f3f5;--line:#d4d8dd;--quiet:#4f5661;--mark:#0b62a8;
---warn:#fff4d6}
+--warn:#fff4d6;--shade:#0004}
 @media (prefers-color-scheme:dark){:root{--ink:#e7e9ec;--paper:#15171a;--soft:#212429;--line:#3b4048;--quiet:#adb4bf;
---mark:#7cbcf5;--warn:#3a3013}}
+--mark:#7cbcf5;--warn:#3a3013;--shade:#fff5}}
 *{box-sizing:border-box}
 body{margin:0 auto;padding:1rem;max-width:76rem;color:var(--ink);background:var(--paper);
 font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;overflow-wrap:anywhere}
@@ -106,7 +106,11 @@ h3{font-size:1.05rem;margin-top:1.6rem}
 p.headline{font-size:1.1rem;padding:.7rem 1rem;background:var(--soft);border-left:4px solid var(--mark)}
 p.warning{padding:.4rem 1rem;background:var(--warn)}
 a{color:var(--mark)}
-.scroll{overflow-x:auto;margin:1rem 0}
+.scroll{overflow-x:auto;margin:1rem 0;background:
+linear-gradient(to right,var(--paper) 1rem,transparent) left/3rem 100% no-repeat local,
+linear-gradient(to left,var(--paper) 1rem,transparent) right/3rem 100% no-repeat local,
+linear-gradient(to right,var(--shade),transparent) left/1rem 100% no-repeat scroll,
+linear-gradient(to left,var(--shade),transparent) right/1rem 100% no-repeat scroll}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem;min-width:100%}
 p.caption{color:var(--quiet);font-size:.9rem;margin:1.4rem 0 -.6rem}
 th,td{overflow-wrap:normal;padding:.3rem .5rem;border-bottom:1px solid var(--line);text-align:right;vertical-align:top}

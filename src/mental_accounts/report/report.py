@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,14 @@ from mental_accounts.files import write_atomically
 from mental_accounts.report.analysis import Analysis, Comparison, Pooled, Scores, TaskAnalysis, analyse
 from mental_accounts.report.end_tables import account_table, value_table
 from mental_accounts.report.figures import as_svg, colours_of, curve_figures, paper_figure, save, seed_figure
+from mental_accounts.report.low_endings import low_endings
 from mental_accounts.report.mixture import mixed
 from mental_accounts.report.page import Block, Code, Heading, Link, Picture, Table, Text, to_html, to_markdown
 from mental_accounts.report.report_tables import (
     anchor,
     difference_table,
     digits_of,
+    duration,
     estimate,
     number,
     paper_table,
@@ -28,7 +30,7 @@ from mental_accounts.report.report_tables import (
     score_table,
     verdict_said,
 )
-from mental_accounts.report.runs import Evidence, Run
+from mental_accounts.report.runs import RETURN, Evidence, Run
 from mental_accounts.report.significance import LEVEL
 
 
@@ -45,6 +47,7 @@ def write_report(evidence: Evidence, folder: Path, links: Mapping[str, str] | No
     """Write all three files into `folder`. `links` are further pages to link to: text by path."""
     if not evidence.runs:
         raise UsageError("there is no finished run to report on; " + "; ".join(evidence.warnings))
+    evidence = replace(evidence, warnings=(*evidence.warnings, *map(str, low_endings(evidence))))
     analysis = analyse(evidence)
     blocks, headlines = _blocks(evidence, analysis, folder, links or {})
     title = f"Mental accounts: {evidence.title}"
@@ -75,8 +78,8 @@ def headline(evidence: Evidence, part: TaskAnalysis, comparison: Comparison, tes
     gap, _, interval = estimate(comparison.last, signed=True).partition(" ")
     means = f"Mean last return {ours}, {baseline} {theirs}: {gap}"
     if comparison.verdict == "too few seeds":
-        few = f"{seeds} {'seed is' if seeds == 1 else 'seeds are'} too few to tell"
-        return f"{part.task}: {method}: {few}. {means}; {counted}: no interval."
+        few = f"{counted} {'is' if counted == '1 seed' else 'are'} too few to tell"
+        return f"{part.task}: {method}: {few}. {means}."
     words = (
         f"{method}: {comparison.verdict}" if comparison.test.corrected >= LEVEL else f"{method} {comparison.verdict}"
     )
@@ -147,19 +150,15 @@ def _pooled(found: Pooled, evidence: Evidence) -> str:
 def _task_blocks(evidence: Evidence, part: TaskAnalysis, tests: int, folder: Path) -> list[Block]:
     blocks: list[Block] = [Heading(part.task)]
     name = anchor(part.task)
-    figures = curve_figures(evidence, part.task)
-    svgs = [as_svg(figure, f"Learning curve {place} on {part.task}") for place, figure in enumerate(figures, 1)]
-    [png, *others] = save(paper_figure(evidence, [part.task]), folder / "figures" / name)
-    for other in others:
-        other.unlink()
-    caption = (
-        "Learning curves by updates: mean over seeds, band of one standard deviation, every seed as a thin line; the "
-        "shaded part is pretraining. By environment steps every evaluation of every seed is a point, and a ring is the "
-        "end of its pretraining."
-    )
-    there = [score.method for score in part.scores]
-    legend = {method: colour for method, colour in colours_of(evidence.methods).items() if method in there}
-    blocks.append(Picture(svgs, caption, f"figures/{png.name}", legend))
+    if len(part.scores) > 1 and len({(score.seeds, score.last) for score in part.scores}) == 1:
+        blocks.append(
+            Text(
+                "All methods have exactly the same last returns: either they act alike, or every episode has the "
+                "highest or the lowest return there is.",
+                "warning",
+            )
+        )
+    blocks += _curves(evidence, part, folder)
     blocks.append(score_table(evidence, part.task, part.scores))
     bars = any(score.last_mean.is_known for score in part.scores)
     blocks.append(
@@ -168,19 +167,43 @@ def _task_blocks(evidence: Evidence, part: TaskAnalysis, tests: int, folder: Pat
             f"Every seed's last return (dots) and the mean (diamond){' with its 95% interval (bar)' if bars else ''}.",
         )
     )
+    told = {len(score.seeds) for score in part.scores}
     if part.comparisons:
-        blocks.append(difference_table(part.task, part.comparisons, tests))
-    blocks += [paper_table(part.task, comparison, tests) for comparison in part.comparisons]
+        blocks.append(difference_table(part.task, part.comparisons, tests, told))
+        told |= {len(comparison.seeds) for comparison in part.comparisons}
+    blocks += [paper_table(part.task, comparison, tests, told) for comparison in part.comparisons]
     blocks += account_table(part.scores, name) + value_table(part.scores, name)
     blocks.append(
         Table(
             ["method", "seconds per run", "updates/s"],
-            [[score.method, f"{score.seconds:.0f}", f"{score.updates_per_second:.1f}"] for score in part.scores],
+            [[score.method, duration(score.seconds), f"{score.updates_per_second:.1f}"] for score in part.scores],
             "Cost: mean over runs, several of which may have shared the machine.",
             name=f"cost-{name}",
         )
     )
     return blocks
+
+
+def _curves(evidence: Evidence, part: TaskAnalysis, folder: Path) -> list[Block]:
+    """Learning curves; none if no run was evaluated more than once."""
+    runs = [run for run in evidence.runs if run.task == part.task]
+    if all(len(run.curve(RETURN)[0]) < 2 for run in runs):
+        return []
+    figures = curve_figures(evidence, part.task)
+    svgs = [as_svg(figure, f"Learning curve {place} on {part.task}") for place, figure in enumerate(figures, 1)]
+    [png, *others] = save(paper_figure(evidence, [part.task]), folder / "figures" / anchor(part.task))
+    for other in others:
+        other.unlink()
+    pretrained = any(line["phase"] == "pretrain" for run in runs for line in run.lines)
+    ringed = any(line["phase"] == "pretrain" and RETURN in line for run in runs for line in run.lines)
+    caption = "Learning curves by updates: mean over seeds, band of one standard deviation, every seed as a thin line"
+    caption += "; the shaded part is pretraining." if pretrained else "."
+    if any(line["env_steps"] for run in runs for line in run.lines):
+        caption += " By environment steps every evaluation of every seed is a point"
+        caption += ", and a ring is the end of its pretraining." if ringed else "."
+    there = [score.method for score in part.scores]
+    legend = {method: colour for method, colour in colours_of(evidence.methods).items() if method in there}
+    return [Picture(svgs, caption, f"figures/{png.name}", legend)]
 
 
 def _making(evidence: Evidence, folder: Path) -> list[Block]:

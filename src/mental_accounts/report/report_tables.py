@@ -4,14 +4,14 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
 from mental_accounts.report.analysis import Comparison, Scores
 from mental_accounts.report.page import Block, Cell, Details, Linked, Named, Table
 from mental_accounts.report.paper import paper_table_for
-from mental_accounts.report.runs import LOWER_IS_BETTER, METRIC_NAMES, Evidence, Run
+from mental_accounts.report.runs import LOWER_IS_BETTER, METRIC_NAMES, SEVEN, Evidence, Run
 from mental_accounts.report.significance import PairedTest, Verdict
 from mental_accounts.report.statistics import FEWEST_SEEDS, Interval
 
@@ -19,12 +19,14 @@ from mental_accounts.report.statistics import FEWEST_SEEDS, Interval
 def score_table(evidence: Evidence, task: str, scores: Sequence[Scores]) -> Table:
     """The returns of every method, with their intervals."""
     rows = []
+    is_sampled = any(score.sampled_mean is not None for score in scores)
     for score in scores:
         means = (score.last_mean, score.last_iqm, score.best_mean, score.area_mean)
         normalised = "–" if score.normalised is None else estimate(score.normalised, digits=1)
         geometric = "–" if math.isnan(score.geometric_mean) else f"{score.geometric_mean:.1f}"
         seeds = _seeds(len(score.seeds), evidence.missing(task, score.method))
-        rows.append([score.method, seeds, *map(estimate, means), geometric, normalised])
+        also = ["–" if score.sampled_mean is None else estimate(score.sampled_mean)] if is_sampled else []
+        rows.append([score.method, seeds, *map(estimate, means), geometric, normalised, *also])
     known = any(score.last_mean.is_known for score in scores)
     return Table(
         [
@@ -34,6 +36,7 @@ def score_table(evidence: Evidence, task: str, scores: Sequence[Scores]) -> Tabl
             *_with_intervals(known, "area under curve, mean"),
             "last return, geometric mean",
             *_with_intervals(known, "normalised score, mean"),
+            *_with_intervals(known, *(["last return, sampled actions"] if is_sampled else [])),
         ],
         rows,
         f"Returns over seeds. The data's mean return is {scores[0].data_mean:.1f}. IQM: interquartile mean. Best is "
@@ -49,8 +52,10 @@ def score_table(evidence: Evidence, task: str, scores: Sequence[Scores]) -> Tabl
     )
 
 
-def difference_table(task: str, comparisons: Sequence[Comparison], tests: int) -> Table:
-    """How each method differs from the baseline, and the verdict."""
+def difference_table(task: str, comparisons: Sequence[Comparison], tests: int, told: Collection[int] = ()) -> Table:
+    """How each method differs from the baseline, and the verdict. Of `told` numbers of seeds it was said before that
+    they are too few.
+    """
     rows = [
         [
             f"{found.method} − {found.baseline}",
@@ -83,14 +88,14 @@ def difference_table(task: str, comparisons: Sequence[Comparison], tests: int) -
             if known
             else ""
         )
-        + _too_few(len(found.seeds) for found in comparisons),
+        + _too_few((len(found.seeds) for found in comparisons), told),
         text=(0, 8),
         name=f"differences-{anchor(task)}",
     )
 
 
-def paper_table(task: str, comparison: Comparison, tests: int) -> Table:
-    """The paper's seven metrics, beside its own numbers where it has them."""
+def paper_table(task: str, comparison: Comparison, tests: int, told: Collection[int] = ()) -> Table:
+    """Those of the paper's seven metrics that there are, beside its own numbers where it has them."""
     paper = paper_table_for(task)
     rows: list[list[Cell]] = []
     for row in comparison.rows:
@@ -113,14 +118,15 @@ def paper_table(task: str, comparison: Comparison, tests: int) -> Table:
     gap = _with_intervals(known, "mean difference")
     header = ["metric", comparison.method, comparison.baseline, "Δ", *gap, "p (Holm)", "verdict"]
     header += [] if paper is None else ["the paper's", "the paper's Δ"]
+    which = "The" if len(rows) == len(SEVEN) else f"{len(rows)} of the"
     return Table(
         header,
         rows,
-        f"The paper's seven metrics: {comparison.method} and {comparison.baseline} averaged over seeds, then over "
+        f"{which} paper's seven metrics: {comparison.method} and {comparison.baseline} averaged over seeds, then over "
         "steps, as in the paper's tables; ↑ higher is better, ↓ lower. The difference is between the means of each "
         "seed, which is not the same if seeds were measured at different steps (return_vs_samples)."
         + (f" {_corrected(tests)}" if known else "")
-        + _too_few([len(comparison.seeds)])
+        + _too_few([len(comparison.seeds)], told)
         + ("" if paper is None else f" The last columns are the paper's for {paper.dataset}, EWA-VQ-ODT / ODT."),
         text=(0, 6),
         name=f"metrics-{anchor(task)}-{anchor(comparison.method)}",
@@ -142,7 +148,7 @@ def run_blocks(evidence: Evidence, folder: Path) -> list[Block]:
 
 def _ends(run: Run) -> list[str]:
     returns = [f"{run.summary[name]:.1f}" for name in ("last_return", "best_return")]
-    return [*returns, f"{run.summary['seconds']:.0f}"]
+    return [*returns, duration(run.summary["seconds"])]
 
 
 def _configuration(run: Run, folder: Path) -> Cell:
@@ -186,6 +192,11 @@ def percent(value: float) -> str:
     return "–" if math.isnan(value) else f"{value:+.1f}%".replace("-", "−")
 
 
+def duration(seconds: float) -> str:
+    """Seconds; short ones with a decimal."""
+    return f"{seconds:.0f}" if seconds >= 10 else f"{seconds:.1f}"
+
+
 def anchor(name: str) -> str:
     """A name as a part of the address of a table or a figure."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower())
@@ -205,7 +216,7 @@ def _corrected(tests: int) -> str:
     return f"Holm's correction is over all {tests} tests of this report, of which those of the last return weigh half."
 
 
-def _too_few(seeds: Iterable[int]) -> str:
-    few = sorted({count for count in seeds if count < FEWEST_SEEDS})
+def _too_few(seeds: Iterable[int], told: Collection[int] = ()) -> str:
+    few = sorted({count for count in seeds if count < FEWEST_SEEDS} - set(told))
     said = " and ".join(f"{count} {'seed' if count == 1 else 'seeds'}" for count in few)
     return f" {said}: no interval and no test, which take at least {FEWEST_SEEDS}." if few else ""

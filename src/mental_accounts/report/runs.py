@@ -31,7 +31,7 @@ METRIC_NAMES = {
 SEVEN = tuple(METRIC_NAMES)
 """In the order of the paper's tables."""
 LOWER_IS_BETTER = {"evaluation/return_std_gm", "evaluation/length_std_gm"}
-RETURN = "evaluation/return_mean_gm"
+RETURN, SAMPLED = "evaluation/return_mean_gm", "evaluation/return_mean_sampled"
 
 # The fields read from the files of a run, and their kinds.
 CONFIG = {"task": "text or null", "env_id": "text or null", "method": "text", "seed": "a whole number"}
@@ -256,7 +256,7 @@ def _read_run(
 def _check_line(line: Mapping[str, Any], where: str) -> None:
     """Refuse values in a report that are not numbers."""
     check_fields(line, LINE, where)
-    read = {name: "a finite number" for name in (*SEVEN, "time/training") if name in line}
+    read = {name: "a finite number" for name in (*SEVEN, SAMPLED, "time/training") if name in line}
     check_fields(line, read | {name: "a number" for name in line if name.startswith(("accounts/", "values/"))}, where)
 
 

@@ -22,6 +22,7 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.data.tasks import load_task
 from mental_accounts.data.tensor_files import cache_folder
 from mental_accounts.errors import UsageError
+from mental_accounts.extras import how_to_install
 from mental_accounts.learning.events import from_plain
 from mental_accounts.study.plan import Job
 from mental_accounts.study.run_process import Failed
@@ -44,7 +45,7 @@ class RayLauncher:
         try:
             import ray  # an extra
         except ImportError as error:
-            raise UsageError("--launcher ray needs Ray: pip install 'mental-accounts[ray]'") from error
+            raise UsageError(f"--launcher ray needs Ray: {how_to_install('ray')}") from error
         self.ray: Any = ray
         self.address, self.cpus, self.gpus = address, cpus, gpus
 

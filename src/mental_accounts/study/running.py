@@ -16,7 +16,7 @@ class Running:
     workers: int | None = None
     """Runs at a time; None: as many as cores and measured memory have room for."""
     launcher: LauncherKind = "local"
-    """local: processes on this machine. ray: tasks on a Ray cluster (pip install 'mental-accounts[ray]')."""
+    """local: processes on this machine. ray: tasks on a Ray cluster (extra `ray`)."""
     address: str | None = None
     """Ray: address of a running cluster; None: start one here."""
     cpus: float = 1.0

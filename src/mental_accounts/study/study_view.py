@@ -22,8 +22,12 @@ class RunWarning:
     text: str
     runs: tuple[str, ...]
     """Their names."""
+    subject: str | None = None
+    """What the runs have in common; None: a line names the first of them."""
 
     def __str__(self) -> str:
+        if self.subject is not None:
+            return f"warning: {self.subject}: {self.text}"
         whose = self.runs[0] if len(self.runs) == 1 else f"{len(self.runs)} runs, first {self.runs[0]}"
         return f"warning: {whose}: {self.text}"
 
@@ -83,8 +87,9 @@ class StudyView:
     def hears(self, job: Job, event: Event) -> None:
         """A run sent an event."""
         with self._lock:
-            if isinstance(event, Message) and event.kind == "warning":
-                self._warn(job, event.text)
+            if isinstance(event, Message):
+                if event.kind == "warning" and not event.in_summary:
+                    self._warn(job, event.text)
             elif isinstance(event, StageBegan):
                 self._titles[job.name] = event.title
                 self._show(job)

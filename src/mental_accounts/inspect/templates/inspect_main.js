@@ -72,7 +72,7 @@ function refit() {
 function go(t) {
   view.t = Math.max(0, Math.min(view.ep.T - 1, t));
   el("step").value = view.t;
-  const text = `step ${view.t} of 0 to ${view.ep.T - 1}`;
+  const text = `step ${view.t} of ${view.ep.T}`;
   write("step-value", text);
   el("step").setAttribute("aria-valuetext", text);
   later();
