@@ -24,7 +24,7 @@ from mental_accounts.learning.evaluation import evaluate_policy, read_subject
 from mental_accounts.learning.run_folder import RunFolder, surroundings
 from mental_accounts.policy.policy_files import read_policy_config
 from mental_accounts.report.statistics import mean_interval
-from mental_accounts.zoo import CARD, ZOO, read_card, zoo_names
+from mental_accounts.zoo import CARD, ZOO, earned, read_card, zoo_names
 
 LONG = "--held-out 0.1 --pretrain-iterations 20 --updates-per-pretrain-iteration 400 --pretrain-eval-every 20"
 HIDDEN = f"--preset hidden --data-steps 200000 {LONG}"
@@ -136,8 +136,7 @@ def table() -> str:
     lines = ["| policy | method | return [95%] | score | sampled actions [95%] |", "|---|---|---:|---:|---:|"]
     for name in zoo_names():
         card = read_card(name)
-        cells = ("{mean:.1f} [{low:.1f}, {high:.1f}]".format(**card[key]) for key in ("returns", "sampled"))
-        mean, sampled = (cell.replace("-", "−") for cell in cells)
+        mean, sampled = (earned(card[key]).replace("-", "−") for key in ("returns", "sampled"))
         score = "" if card["score"] is None else f"{card['score']:.0f}"
         lines.append(f"| `{name}` | {card['method']} | {mean} | {score} | {sampled} |")
     return "\n".join(lines)

@@ -4,6 +4,7 @@
 """
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,13 @@ def read_card(name: str) -> dict[str, Any]:
     """What is known of a policy: command, returns of its mean action with a 95% interval over episodes, hardware."""
     path = zoo_folder(name) / CARD
     return check_fields(read_json(path), KINDS, str(path))
+
+
+def earned(returns: Mapping[str, float]) -> str:
+    """A card's mean return with its interval, as text; small returns with more digits."""
+    digits = 1 if abs(returns["mean"]) >= 10 else 2
+    mean, low, high = (f"{returns[name]:.{digits}f}" for name in ("mean", "low", "high"))
+    return f"{mean} [{low}, {high}]"
 
 
 def folder_of(path: str | Path) -> Path:

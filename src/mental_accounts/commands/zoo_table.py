@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mental_accounts.zoo import read_card, zoo_folder, zoo_names
+from mental_accounts.zoo import earned, read_card, zoo_folder, zoo_names
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,8 @@ class Zoo:
         rows = []
         for name in zoo_names():
             card = read_card(name)
-            earned = "{mean:.1f} [{low:.1f}, {high:.1f}]".format(**card["returns"])
-            rows.append([f"zoo/{name}", card["task"], card["method"], earned, str(card["episodes"]), _score(card)])
+            returns, episodes = earned(card["returns"]), str(card["episodes"])
+            rows.append([f"zoo/{name}", card["task"], card["method"], returns, episodes, _score(card)])
         show(["policy", "task", "method", "return [95%]", "episodes", "score"], rows, numbers=(3, 4, 5))
         if rows:
             print(f"cards: {zoo_folder(zoo_names()[0]).parent}/NAME/README.md")
