@@ -113,7 +113,7 @@ PRESETS["demo"] = replace(
     data_steps=100_000,
     warmup_updates=50,
     pretrain_iterations=2,
-    updates_per_pretrain_iteration=250,
+    updates_per_pretrain_iteration=500,
     pretrain_eval_every=2,
     eval_episodes=20,
 )
