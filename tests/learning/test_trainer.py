@@ -30,11 +30,11 @@ from mental_accounts.errors import (
 )
 from mental_accounts.learning.callbacks import STOP
 from mental_accounts.learning.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from mental_accounts.learning.endings import Ending
 from mental_accounts.learning.episodes import Episode
 from mental_accounts.learning.events import Event, IterationEnded, Message, RunBegan
 from mental_accounts.learning.preparation import prepare
 from mental_accounts.learning.replay import Replay
+from mental_accounts.learning.run_ending import Ending
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.policy import DecisionTransformer

@@ -16,7 +16,6 @@ from mental_accounts.data.tensor_files import checksum
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import UsageError
 from mental_accounts.learning.data_fit import check_fit
-from mental_accounts.learning.endings import Ending
 from mental_accounts.learning.env_spaces import EnvSpaces, spaces_of
 from mental_accounts.learning.episodes import as_trajectories
 from mental_accounts.learning.events import Message
@@ -25,6 +24,7 @@ from mental_accounts.learning.held_out import split
 from mental_accounts.learning.make_env import EnvironmentSource, declared_limit, longest_episode
 from mental_accounts.learning.parallel_envs import Environments
 from mental_accounts.learning.rollout import play_randomly
+from mental_accounts.learning.run_ending import Ending
 from mental_accounts.learning.seeds import derive
 from mental_accounts.learning.values import reward_size
 from mental_accounts.machine import choose_device

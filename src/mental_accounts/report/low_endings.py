@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from mental_accounts.learning.endings import Ending
+from mental_accounts.learning.run_ending import Ending
 from mental_accounts.report.runs import RETURN, SAMPLED, Evidence, Run
 
 
