@@ -20,10 +20,10 @@ from torch import Tensor
 
 from mental_accounts.account_options import AccountsConfig
 from mental_accounts.action_spec import ActionSpec
-from mental_accounts.config import PolicyConfig
 from mental_accounts.learning import Objective, clip_gradients, make_optimizer
 from mental_accounts.learning.run_folder import surroundings
 from mental_accounts.policy import DecisionTransformer, autocast
+from mental_accounts.policy_options import PolicyConfig
 
 K, STATE, ACTION, HIDDEN, LAYERS, HEADS = 20, 11, 3, 512, 4, 4
 Batch = dict[str, Tensor]

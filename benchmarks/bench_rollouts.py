@@ -16,11 +16,11 @@ from pathlib import Path
 import gymnasium
 import torch
 
-from mental_accounts.config import PolicyConfig
 from mental_accounts.learning.parallel_envs import PACES, Environments
 from mental_accounts.learning.rollout import play
 from mental_accounts.learning.run_folder import surroundings
 from mental_accounts.policy import Actor, DecisionTransformer
+from mental_accounts.policy_options import PolicyConfig
 from mental_accounts.spaces import action_spec_of, state_dim_of
 
 FALLING = ("Hopper-v5", "Walker2d-v5")

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from minari.data_collector import EpisodeBuffer
 
-from mental_accounts.config import PolicyConfig
 from mental_accounts.data import WindowSampler, load_task
 from mental_accounts.learning import Objective, clip_gradients, make_optimizer
 from mental_accounts.policy import DecisionTransformer, state_dim_of
+from mental_accounts.policy_options import PolicyConfig
 
 EPISODES, UPDATES = 20, 60
 

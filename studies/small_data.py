@@ -25,11 +25,12 @@ import gymnasium
 import numpy as np
 
 from interval_cells import written
-from mental_accounts.config import Method, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.learning.run_folder import RunFolder, surroundings
 from mental_accounts.learning.trainer import Trainer
+from mental_accounts.policy_options import Method
 from mental_accounts.presets import PRESETS
 from mental_accounts.report.statistics import Interval, difference_interval, mean_interval
 

@@ -38,8 +38,8 @@ BASE = {
     "standardising",
     "zoo",
 }
-SHARED = BASE | {"account_options", "accounts", "config", "spaces", "value_options"}
-LEARNING = SHARED | {"presets", "policy", "data"}
+SHARED = BASE | {"account_options", "accounts", "policy_options", "spaces"}
+LEARNING = SHARED | {"config", "data", "policy", "presets", "value_options"}
 RUNS = LEARNING | {"changes", "learning"}
 ALLOWED = {
     "account_kinds": set(),
@@ -63,9 +63,10 @@ ALLOWED = {
     "old_configs": set(),
     "standardising": set(),
     "accounts": {"account_kinds", "channels", "checks", "standardising"},
-    "config": {"account_options", "action_spec", "fields", "number_checks", "observation_spec", "value_options"},
-    "changes": {"account_options", "config", "errors"},
-    "presets": {"account_options", "config", "errors", "value_options"},
+    "policy_options": {"account_options", "action_spec", "fields", "number_checks", "observation_spec"},
+    "config": {"account_options", "fields", "number_checks", "policy_options", "value_options"},
+    "changes": {"config", "errors"},
+    "presets": {"account_options", "config", "errors", "policy_options", "value_options"},
     "spaces": {"accounts", "action_masks", "action_spec", "checks", "flattening"},
     "zoo": {"errors", "fields", "files"},
     "value_options": {"fields", "number_checks"},

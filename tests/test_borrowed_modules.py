@@ -9,13 +9,14 @@ import gymnasium
 import numpy as np
 import pytest
 
-from mental_accounts.config import ModelConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.behaviour_worker import Shard
 from mental_accounts.data.shards import play_shards
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.learning.parallel_envs import Environments
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.module_paths import find_own_modules, paths_for_workers
+from mental_accounts.policy_options import ModelConfig
 from mental_accounts.study.local import LocalLauncher
 from mental_accounts.study.plan import Arm, Study
 from mental_accounts.study.study_view import StudyView

@@ -6,8 +6,9 @@ import pytest
 
 from mental_accounts.account_options import AccountsConfig
 from mental_accounts.changes import with_changes
-from mental_accounts.config import ModelConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.errors import UsageError
+from mental_accounts.policy_options import ModelConfig
 from mental_accounts.presets import PRESETS
 
 QUICK = PRESETS["quick"]

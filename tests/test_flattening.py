@@ -9,10 +9,10 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector.utils import batch_space, concatenate, create_empty_array
 
-from mental_accounts.config import PolicyConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.flattening import flatten, observation_spec_of, parts_of
 from mental_accounts.observation_spec import ObservationPart, check_observation
+from mental_accounts.policy_options import PolicyConfig
 from tests.policy.helpers import BOX, make_policy, tiny
 
 SPACES: dict[str, spaces.Space[Any]] = {

@@ -18,7 +18,7 @@ from mental_accounts import machine
 from mental_accounts.account_options import AccountsConfig
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.cli import main
-from mental_accounts.config import Method, PolicyConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.learning import footprint
@@ -28,6 +28,7 @@ from mental_accounts.learning.signals import PATIENCE_S
 from mental_accounts.machine import available_memory, in_words, roughly, usable_cores
 from mental_accounts.policy import DecisionTransformer
 from mental_accounts.policy.size import count_codes, count_parameters
+from mental_accounts.policy_options import Method, PolicyConfig
 from mental_accounts.presets import PRESETS
 from tests.fresh_process import FreshProcess, command
 from tests.learning.conftest import aim_data

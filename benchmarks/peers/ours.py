@@ -8,13 +8,14 @@ from batch import ACTION, HEADS, HIDDEN, LAYERS, STATE
 from mental_accounts import __version__
 from mental_accounts.account_options import AccountsConfig
 from mental_accounts.action_spec import ActionSpec
-from mental_accounts.config import PolicyConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.learning.capture import RepeatedUpdate
 from mental_accounts.learning.freed_memory import keep_freed_memory
 from mental_accounts.learning.update import Updater
 from mental_accounts.policy import Actor, DecisionTransformer
+from mental_accounts.policy_options import PolicyConfig
 
 
 def version() -> str:

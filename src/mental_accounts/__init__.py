@@ -47,7 +47,7 @@ if TYPE_CHECKING:
         range_drift_bound,
     )
     from mental_accounts.action_spec import ActionSpec
-    from mental_accounts.config import ModelConfig, PolicyConfig, TrainConfig
+    from mental_accounts.config import TrainConfig
     from mental_accounts.data.tasks import load_task
     from mental_accounts.data.trajectories import Trajectories
     from mental_accounts.errors import CallbackError, UsageError
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         UpdateDone,
     )
     from mental_accounts.policy import DecisionTransformer
+    from mental_accounts.policy_options import ModelConfig, PolicyConfig
 
 __version__ = "0.2.0.dev0"
 """The version of the package."""
@@ -124,7 +125,10 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AccountsConfig ActionSpec ModelConfig PolicyConfig TrainConfig": "config",
+    "AccountsConfig": "account_options",
+    "ActionSpec": "action_spec",
+    "ModelConfig PolicyConfig": "policy_options",
+    "TrainConfig": "config",
     "CallbackError UsageError": "errors",
     "DecisionTransformer": "policy",
     "STOP": "learning.callbacks",

@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import Literal
 
 from mental_accounts.account_options import AccountsConfig
-from mental_accounts.config import ModelConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.errors import UsageError
+from mental_accounts.policy_options import ModelConfig
 from mental_accounts.value_options import ValueConfig
 
 PresetName = Literal["quick", "paper", "odt", "converged", "hidden", "td3", "online", "demo"]

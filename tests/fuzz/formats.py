@@ -13,7 +13,7 @@ import torch
 
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.cli import BAD_INPUT
-from mental_accounts.config import ModelConfig, PolicyConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.builtin import TRAINED, recipe_of
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.export.model_card import card_text, read_run
@@ -22,6 +22,7 @@ from mental_accounts.learning.critics import critics_of
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.policy import DecisionTransformer
+from mental_accounts.policy_options import ModelConfig, PolicyConfig
 from mental_accounts.presets import PRESETS
 from mental_accounts.report.packed import write_packed
 from mental_accounts.report.runs import read_study

@@ -9,7 +9,6 @@ import torch
 
 from mental_accounts.account_options import AccountsConfig
 from mental_accounts.action_spec import ActionSpec
-from mental_accounts.config import PolicyConfig
 from mental_accounts.inspect.camera import Film
 from mental_accounts.inspect.recording import Recording, record
 from mental_accounts.learning.critic_files import PolicyCritics
@@ -18,6 +17,7 @@ from mental_accounts.learning.episodes import Episode
 from mental_accounts.learning.evaluation import Subject, subject_of
 from mental_accounts.learning.make_env import EnvironmentSource
 from mental_accounts.policy import DecisionTransformer
+from mental_accounts.policy_options import PolicyConfig
 from mental_accounts.spaces import action_spec_of, state_dim_of
 from tests.policy.helpers import make_policy, random_actions
 

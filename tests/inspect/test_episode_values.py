@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mental_accounts.cli import main
-from mental_accounts.config import PolicyConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.windows import WindowSampler
 from mental_accounts.inspect.inspect_page import to_page
 from mental_accounts.inspect.inspect_summary import findings, numbers
@@ -22,6 +22,7 @@ from mental_accounts.learning.evaluation import Subject
 from mental_accounts.learning.value_measures import overestimation
 from mental_accounts.learning.values import ValueLearner
 from mental_accounts.policy import DecisionTransformer
+from mental_accounts.policy_options import PolicyConfig
 from mental_accounts.value_options import ValueConfig
 from tests.inspect.recordings import NO_FILM, config, critics, episode, recording
 from tests.learning.conftest import make_aim

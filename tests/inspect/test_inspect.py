@@ -14,7 +14,6 @@ import torch
 from mental_accounts.accounts import Entry
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.cli import main
-from mental_accounts.config import PolicyConfig
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import UsageError
 from mental_accounts.inspect.camera import film_episode
@@ -27,6 +26,7 @@ from mental_accounts.learning.evaluation import Subject, environment_seed, evalu
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.policy import DecisionTransformer
 from mental_accounts.policy.attention_probe import attention_of
+from mental_accounts.policy_options import PolicyConfig
 from tests.inspect.recordings import NARROW, NO_FILM, config, episode, recording
 from tests.learning.tiny_env import ENV_ID
 from tests.policy.helpers import DISCRETE, make_policy

@@ -4,9 +4,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from mental_accounts.config import ModelConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.policy_options import ModelConfig
 
 from .tiny_env import ENV_ID
 

@@ -9,10 +9,11 @@ import torch
 from torch import nn
 
 from mental_accounts.action_spec import ActionSpec
-from mental_accounts.config import PolicyConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.learning.update import Updater
 from mental_accounts.policy import DecisionTransformer, Window
+from mental_accounts.policy_options import PolicyConfig
 
 from .conftest import aim_data
 

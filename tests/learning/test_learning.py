@@ -6,9 +6,9 @@ import torch
 
 from mental_accounts.account_options import AccountsConfig
 from mental_accounts.action_spec import ActionSpec
-from mental_accounts.config import PolicyConfig
 from mental_accounts.learning import Objective, WarmUp, clip_gradients, make_optimizer
 from mental_accounts.policy import DecisionTransformer, Window
+from mental_accounts.policy_options import PolicyConfig
 from tests.policy.helpers import DISCRETE, make_window, tiny
 
 UNIT_BOX = ActionSpec("box", 1, (-1.0,), (1.0,))

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 import torch
 
-from mental_accounts.config import PolicyConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.errors import BrokenEnvironmentError
 from mental_accounts.learning import parallel_envs as module
 from mental_accounts.learning.episodes import Episode
@@ -27,6 +27,7 @@ from mental_accounts.learning.rollout import play, play_randomly
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.policy import Actor, DecisionTransformer
+from mental_accounts.policy_options import PolicyConfig
 from mental_accounts.spaces import action_spec_of, state_dim_of
 
 from .walk_env import DISCRETE_ID, ENV_ID, Walk

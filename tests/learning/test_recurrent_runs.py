@@ -12,7 +12,7 @@ import torch
 
 import mental_accounts as ma
 from mental_accounts.cli import main
-from mental_accounts.config import ModelConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.episode_windows import EpisodeSampler, sampler_for
 from mental_accounts.data.tasks import find_task
 from mental_accounts.data.trajectories import Trajectories
@@ -23,6 +23,7 @@ from mental_accounts.learning.critics import inputs_of
 from mental_accounts.learning.preparation import prepare, resolve_model
 from mental_accounts.learning.update import Updater
 from mental_accounts.policy import Categorical, DecisionTransformer, Window
+from mental_accounts.policy_options import ModelConfig
 from mental_accounts.presets import PRESETS
 from mental_accounts.value_options import ValueConfig
 from tests.policy.helpers import BOX, DISCRETE, make_policy, numbers, tiny

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 from mental_accounts.accounts import StateBaseline
-from mental_accounts.config import ModelConfig, PolicyConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.episode_windows import sampler_for
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.export.programs import export_policy
 from mental_accounts.observation_spec import ObservationPart
 from mental_accounts.policy import DecisionTransformer, Window
+from mental_accounts.policy_options import ModelConfig, PolicyConfig
 from tests.policy.helpers import DISCRETE, make_policy, make_window, numbers, tiny
 
 from .cut_runs import numbers as numbers_of

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from mental_accounts.account_options import AccountsConfig
-from mental_accounts.config import ModelConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.tasks import imported_path, load_task
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import BrokenEnvironmentError, DataError
 from mental_accounts.learning.evaluation import play_subject, read_subject
+from mental_accounts.policy_options import ModelConfig
 
 from .cut_runs import run_cut_and_whole, start
 

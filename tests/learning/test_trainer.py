@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from mental_accounts.action_spec import ActionSpec
-from mental_accounts.config import WITH_ACCOUNTS, Method, ModelConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.asked import asked_returns
 from mental_accounts.data.tasks import imported_path
 from mental_accounts.data.trajectories import Trajectories
@@ -38,6 +38,7 @@ from mental_accounts.learning.run_ending import Ending
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.policy import DecisionTransformer
+from mental_accounts.policy_options import WITH_ACCOUNTS, Method, ModelConfig
 from mental_accounts.presets import PRESETS, PresetName
 from tests.fresh_process import FreshProcess
 

@@ -6,8 +6,8 @@ import torch
 
 from mental_accounts.account_options import AccountsConfig
 from mental_accounts.action_spec import ActionSpec
-from mental_accounts.config import PolicyConfig
 from mental_accounts.policy import DecisionTransformer
+from mental_accounts.policy_options import PolicyConfig
 
 BOX = ActionSpec("box", 2, (-2.0, 0.0), (2.0, 1.0))
 DISCRETE = ActionSpec("discrete", 3, start=1)

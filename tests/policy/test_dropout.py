@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from mental_accounts.action_spec import ActionSpec
-from mental_accounts.config import PolicyConfig
 from mental_accounts.policy import transformer
 from mental_accounts.policy.dropout import drop, kept
 from mental_accounts.policy.transformer import Attention
+from mental_accounts.policy_options import PolicyConfig
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

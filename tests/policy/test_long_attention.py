@@ -5,11 +5,11 @@ import torch
 
 from mental_accounts.account_options import AccountsConfig
 from mental_accounts.action_spec import ActionSpec
-from mental_accounts.config import PolicyConfig
 from mental_accounts.policy import DecisionTransformer, Window, autocast, transformer
 from mental_accounts.policy import decision_transformer as module
 from mental_accounts.policy.attention_probe import attention_of
 from mental_accounts.policy.long_attention import FROM, attend_columns
+from mental_accounts.policy_options import PolicyConfig
 
 from ..conftest import CUDA
 

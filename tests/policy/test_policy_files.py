@@ -11,8 +11,9 @@ from gymnasium import spaces
 import mental_accounts as ma
 from mental_accounts.account_options import AccountsConfig
 from mental_accounts.action_spec import ActionSpec
-from mental_accounts.config import ModelConfig, PolicyConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.policy import DecisionTransformer, Window, action_spec_of, state_dim_of
+from mental_accounts.policy_options import ModelConfig, PolicyConfig
 
 from .helpers import DISCRETE, make_policy, make_window, numbers, random_actions, tiny
 

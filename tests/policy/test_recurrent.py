@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from mental_accounts.config import PolicyConfig
 from mental_accounts.policy import DecisionTransformer, Window
 from mental_accounts.policy import autocast as policy_autocast
+from mental_accounts.policy_options import PolicyConfig
 from tests.data.test_windows import CountedKernels
 
 from .helpers import BOX, DISCRETE, make_policy, make_window, numbers, tiny

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from mental_accounts.action_spec import ActionSpec
-from mental_accounts.config import PolicyConfig
 from mental_accounts.policy import DecisionTransformer, Window
+from mental_accounts.policy_options import PolicyConfig
 
 BOX = ActionSpec("box", 6, (-1.0,) * 6, (1.0,) * 6)
 K = 4

@@ -4,8 +4,9 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from mental_accounts.config import WITH_ACCOUNTS, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.learning.run_folder import RunFolder
+from mental_accounts.policy_options import WITH_ACCOUNTS
 from mental_accounts.report.runs import SEVEN
 from mental_accounts.study.plan import Arm, Study
 

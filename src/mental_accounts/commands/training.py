@@ -10,10 +10,11 @@ from typing import Annotated, get_args
 import tyro
 
 from mental_accounts.commands.program import command, value_of
-from mental_accounts.config import Method, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.errors import BrokenEnvironmentError, InterruptedRunError, UsageError
 from mental_accounts.learning.loggers import Tracker
 from mental_accounts.learning.run_folder import RunFolder, read_config_file
+from mental_accounts.policy_options import Method
 from mental_accounts.presets import PRESETS, PresetName
 from mental_accounts.zoo import folder_of
 

@@ -15,10 +15,10 @@ from torch import Tensor
 
 from mental_accounts.account_options import AccountScope
 from mental_accounts.checks import looking_is_free
-from mental_accounts.config import PolicyConfig
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import Transitions, WindowSampler
 from mental_accounts.policy.window import Window
+from mental_accounts.policy_options import PolicyConfig
 
 
 class EpisodeSampler(WindowSampler):

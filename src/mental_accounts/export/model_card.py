@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from mental_accounts.account_options import OF_THE_BIAS
-from mental_accounts.config import PolicyConfig
 from mental_accounts.fields import check_fields
 from mental_accounts.files import read_json, read_json_lines
 from mental_accounts.markdown_text import cell, plain_text
+from mental_accounts.policy_options import PolicyConfig
 
 METHODS = {
     "bc": "Behaviour cloning (bc)",

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 from mental_accounts.changes import with_changes
-from mental_accounts.config import Method, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.own_data import UNNAMED, read_file
 from mental_accounts.data.tasks import FILES, find_task, known_names
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.errors import UsageError
 from mental_accounts.files import data_name
 from mental_accounts.learning.make_env import EnvironmentLike, EnvironmentSource, environment_source
+from mental_accounts.policy_options import Method
 from mental_accounts.presets import PresetName, preset_of
 
 DataLike = str | Path | Trajectories

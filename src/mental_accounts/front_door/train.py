@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from mental_accounts.config import Method, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.own_data import UNNAMED
 from mental_accounts.errors import InterruptedRunError, StoppedRunError, UsageError
 from mental_accounts.files import slug
@@ -23,6 +23,7 @@ from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.run_view import View, view_for
 from mental_accounts.learning.signals import StopSignal
 from mental_accounts.learning.trainer import Trainer
+from mental_accounts.policy_options import Method
 from mental_accounts.presets import PresetName
 
 

@@ -12,10 +12,11 @@ import torch
 from mental_accounts.account_options import AccountsConfig
 from mental_accounts.accounts.bias import TOKENS_PER_STEP
 from mental_accounts.action_spec import ActionSpec
-from mental_accounts.config import PolicyConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.machine import available_memory, in_words
 from mental_accounts.policy.size import account_bytes, count_codes, count_parameters, count_told
+from mental_accounts.policy_options import PolicyConfig
 
 PARAMETER_BYTES = 16
 """A weight, its gradient and the optimiser's two moments."""

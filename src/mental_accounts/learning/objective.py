@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mental_accounts.config import PolicyConfig
 from mental_accounts.policy import ActionDistribution, Categorical, ClippedGaussian, Deterministic, SquashedGaussian
+from mental_accounts.policy_options import PolicyConfig
 
 ENTROPY_SHARE = 0.2
 """The target entropy of discrete actions, as a share of the largest one."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from mental_accounts.action_spec import ActionSpec
-from mental_accounts.config import WITH_ACCOUNTS, ModelConfig, PolicyConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.asked import describe_range, is_far_outside, return_range, return_scale
 from mental_accounts.data.data_checks import check_actions, check_masks
 from mental_accounts.data.own_data import UNNAMED, load_own
@@ -28,6 +28,7 @@ from mental_accounts.learning.run_ending import Ending
 from mental_accounts.learning.seeds import derive
 from mental_accounts.learning.values import reward_size
 from mental_accounts.machine import choose_device
+from mental_accounts.policy_options import WITH_ACCOUNTS, ModelConfig, PolicyConfig
 from mental_accounts.value_options import ValueConfig
 
 SMALLEST_REWARDS, LARGEST_REWARDS = 1e-2, 1e2

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from mental_accounts.config import PolicyConfig
 from mental_accounts.data.description import Statistics
+from mental_accounts.policy_options import PolicyConfig
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from mental_accounts.config import PolicyConfig, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.learning.preparation import Preparation
 from mental_accounts.learning.run_folder import RunFolder
@@ -12,6 +12,7 @@ from mental_accounts.learning.run_progress import Progress
 from mental_accounts.machine import own_memory
 from mental_accounts.policy import DecisionTransformer
 from mental_accounts.policy.policy_files import read_policy_config
+from mental_accounts.policy_options import PolicyConfig
 
 
 def record_task(folder: RunFolder, prepared: Preparation) -> None:

@@ -10,11 +10,11 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 import torch
 
-from mental_accounts.config import Precision
 from mental_accounts.machine import is_out_of_memory
 from mental_accounts.policy.decision_transformer import DecisionTransformer
 from mental_accounts.policy.half_precision import autocast, resolve_precision
 from mental_accounts.policy.half_weights import HalfWeights
+from mental_accounts.policy_options import Precision
 
 WARM_UPS = 2
 

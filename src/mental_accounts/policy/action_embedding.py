@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from mental_accounts.config import PolicyConfig
+from mental_accounts.policy_options import PolicyConfig
 
 
 class NumbersTable(nn.Embedding):

@@ -14,10 +14,10 @@ from torch import Tensor
 from mental_accounts.accounts import Books, Entry, Ledger
 from mental_accounts.action_masks import checked_masks
 from mental_accounts.checks import check_finite, looking_is_free
-from mental_accounts.config import PolicyConfig
 from mental_accounts.flattening import flatten
 from mental_accounts.policy.policy_accounts import PolicyAccounts
 from mental_accounts.policy.window import Window
+from mental_accounts.policy_options import PolicyConfig
 from mental_accounts.spaces import ActionScale
 
 Observations = Tensor | np.ndarray | Mapping[str, Any] | Sequence[Any]

@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from mental_accounts.accounts import StateBaseline
 from mental_accounts.checks import check_codes, check_finite, looking_is_free
-from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.context import Context, Observations
 from mental_accounts.policy.encoders import StateEncoder
 from mental_accounts.policy.heads import ActionDistribution, disturbed, make_head
@@ -31,6 +30,7 @@ from mental_accounts.policy.tokens import TokenEmbedding
 from mental_accounts.policy.transformer import Transformer, attention_mask
 from mental_accounts.policy.window import Window
 from mental_accounts.policy.window_checks import check_window
+from mental_accounts.policy_options import PolicyConfig
 from mental_accounts.spaces import ActionScale
 from mental_accounts.standardising import spread
 from mental_accounts.zoo import zoo_folder

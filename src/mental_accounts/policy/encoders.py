@@ -13,9 +13,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from mental_accounts.config import PolicyConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.observation_spec import IMAGE_DIMENSIONS
+from mental_accounts.policy_options import PolicyConfig
 
 MOST_CHANNELS = 4
 """Of an image; where its last dimension has more, its channels come first."""

@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mental_accounts.config import Precision
+from mental_accounts.policy_options import Precision
 
 
 def autocast(device: torch.device | str, precision: Precision = "auto") -> torch.autocast:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mental_accounts.action_spec import ActionSpec
-from mental_accounts.config import PolicyConfig
+from mental_accounts.policy_options import PolicyConfig
 
 LOG_STD_RANGE = (-5.0, 2.0)
 BORDER = 1e-6

@@ -22,8 +22,8 @@ from mental_accounts.accounts import (
     now_bias,
 )
 from mental_accounts.action_spec import ActionSpec
-from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.window import Window
+from mental_accounts.policy_options import PolicyConfig
 
 
 class PolicyAccounts(nn.Module):

@@ -13,12 +13,12 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from mental_accounts.config import PolicyConfig
 from mental_accounts.fields import check_fields, shown
 from mental_accounts.files import read_json, write_atomically
 from mental_accounts.machine import available_memory, in_words, roughly
 from mental_accounts.old_configs import fill_in_model, rename_weights
 from mental_accounts.policy.size import account_bytes, count_parameters
+from mental_accounts.policy_options import PolicyConfig
 
 FORMAT = 1
 HEADER = "policy.json"

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mental_accounts.checks import looking_is_free
-from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.action_embedding import embed_actions
 from mental_accounts.policy.dropout import drop
+from mental_accounts.policy_options import PolicyConfig
 
 
 class Recurrent(nn.Module):

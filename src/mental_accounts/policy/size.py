@@ -1,7 +1,7 @@
 """The size of a policy from its configuration alone, without allocating it."""
 
-from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.policy_accounts import codebook_kind
+from mental_accounts.policy_options import PolicyConfig
 
 MOST_DIMENSIONS = 64
 """With this many dimensions or more, a grid has more cells than can be numbered; there is no need to count them."""

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from mental_accounts.config import PolicyConfig
+from mental_accounts.policy_options import PolicyConfig
 
 
 class StateMap(nn.Module):

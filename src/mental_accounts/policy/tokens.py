@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.action_embedding import embed_actions
 from mental_accounts.policy.dropout import drop
+from mental_accounts.policy_options import PolicyConfig
 
 PLACE_STD = 1.0
 """Standard deviation of the initial timestep and order embeddings, as in ODT: about that of the other embeddings."""

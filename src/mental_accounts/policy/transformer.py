@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mental_accounts.accounts.bias import TOKENS_PER_STEP
-from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.dropout import draws_fast, drop
 from mental_accounts.policy.half_precision import as_autocast
 from mental_accounts.policy.kernels import add_norm, attend, can_add_norm, can_attend, can_linear_relu, linear_relu
 from mental_accounts.policy.long_attention import attend_columns, is_by_column
+from mental_accounts.policy_options import PolicyConfig
 
 
 class Attention(nn.Module):

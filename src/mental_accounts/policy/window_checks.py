@@ -3,8 +3,8 @@
 import torch
 
 from mental_accounts.checks import looking_is_free
-from mental_accounts.config import PolicyConfig
 from mental_accounts.policy.window import Window
+from mental_accounts.policy_options import PolicyConfig
 
 
 def check_window(config: PolicyConfig, window: Window) -> None:

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from mental_accounts.config import TRANSFORMERS
 from mental_accounts.files import slug, write_atomically
 from mental_accounts.inspect.inspect_page import film_recording, to_page
 from mental_accounts.inspect.recording import record
 from mental_accounts.learning.critic_files import read_critics
 from mental_accounts.learning.evaluation import read_subject
+from mental_accounts.policy_options import TRANSFORMERS
 from mental_accounts.report.runs import Evidence
 
 PICTURES = 60

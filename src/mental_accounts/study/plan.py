@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, get_args
 
 from mental_accounts.changes import field_path, with_changes
-from mental_accounts.config import Method, TrainConfig
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.tasks import find_task
 from mental_accounts.errors import UsageError
 from mental_accounts.files import parse_json, slug, write_atomically
 from mental_accounts.learning.run_folder import RunFolder, surroundings
+from mental_accounts.policy_options import Method
 
 __all__ = ["STUDY_FILE", "Arm", "Job", "Study", "parse_changes", "with_changes"]
 
