@@ -336,7 +336,7 @@ def test_every_study_of_the_protocol_can_be_planned(tmp_path: Path) -> None:
             assert len(study.jobs) == len(call.tasks) * len(call.methods) * call.seeds, name
             arguments = call.arguments(evidence.FIRST_SEED, tmp_path)
             assert [arguments[arguments.index("--seeds") + 1], arguments[-2]] == [str(call.seeds), "--out"]
-    assert set(evidence.STUDIES) == {f"q{number}" for number in range(1, 8)}
+    assert set(evidence.STUDIES) == {f"q{number}" for number in range(1, 9)}
     assert evidence.changed("held_out=0").count("held_out=0.1") == 0
     assert len(evidence.changed("held_out=0")) == len(evidence.HIDDEN)
 
