@@ -69,9 +69,3 @@ def headings(page: Path) -> set[str]:
 def test_results_on_pages_are_made_from_their_files() -> None:
     for path, text in results_pages.pages().items():
         assert text == path.read_text(encoding="utf-8"), f"{path.name} is not what its files say: run `make results`"
-
-
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
-def test_the_pytorch_of_the_install_lines_is_that_of_the_constraints(page: str) -> None:
-    (wanted,) = re.findall(r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
-    assert re.findall(r"pip install torch==(\S+)", (ROOT / page).read_text()) == [wanted]
