@@ -267,6 +267,11 @@ def test_the_command_and_the_ten_lines(run: Path, capsys: pytest.CaptureFixture[
         "assert not any(name.split('.')[0] in ('torch', 'mental_accounts') for name in sys.modules)",
         "print(json.dumps(made))",
     ]
+    check_same_actions(run, script)
+
+
+def check_same_actions(run: Path, script: list[str]) -> None:
+    """Whether a program, run by itself, prints the actions of the run's policy."""
     done = subprocess.run(
         [sys.executable, "-c", "\n".join(script)], cwd=run / "export", capture_output=True, text=True, check=True
     )
@@ -292,15 +297,7 @@ def test_how_to_run_it_with_pytorch_alone(run: Path) -> None:
         "assert not any(name.startswith('mental_accounts') for name in sys.modules)",
         "print(json.dumps(made))",
     ]
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(script)], cwd=run / "export", capture_output=True, text=True, check=True
-    )
-    policy = ma.DecisionTransformer.load(run / "policy")
-    context = policy.context(2, -200.0)
-    for t, theirs in enumerate(json.loads(done.stdout)):
-        ours = policy.act(np.full((2, 3), 0.1 * t, np.float32), context)
-        assert np.abs(ours - np.array(theirs)).max() <= 1e-5
-        context.record(np.full(2, -1.0), np.array([False, t == 4]))
+    check_same_actions(run, script)
 
 
 def test_the_command_takes_a_bare_policy(run: Path, tmp_path: Path) -> None:

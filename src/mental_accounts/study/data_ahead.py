@@ -82,7 +82,13 @@ class DataAhead:
         with self._lock:
             if self._over:
                 return
-            process = subprocess.Popen(PROGRAM, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            process = subprocess.Popen(
+                PROGRAM,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,  # Ctrl-C reaches only us; we end it
+            )
             self._processes.append(process)
         workers = max(1, usable_cores() // processes)
         with contextlib.suppress(BrokenPipeError), process:  # one that died may not have read its last line
