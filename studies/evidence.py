@@ -97,10 +97,10 @@ class Call:
         return [*found, "--set", *self.changes, "--out", str(out)]
 
 
-def changed(*changes: str) -> tuple[str, ...]:
-    """HIDDEN with some of its values replaced."""
+def changed(*changes: str, among: tuple[str, ...] = HIDDEN) -> tuple[str, ...]:
+    """Settings with some of their values replaced."""
     names = {change.partition("=")[0] for change in changes}
-    return (*(kept for kept in HIDDEN if kept.partition("=")[0] not in names), *changes)
+    return (*(kept for kept in among if kept.partition("=")[0] not in names), *changes)
 
 
 def q2() -> Iterator[tuple[str, Call]]:
@@ -166,11 +166,21 @@ FOLLOWING, PUBLISHED = "odt:improve=none", "odt:improve=none,targets=task"
 """Q8: ODT whose target returns follow the replay buffer, as all of Q7, and with those that are published."""
 
 
+RANDOM = {"hopper-random": True, "walker2d-random": True, "halfcheetah-random": False}
+"""Q7: tasks of random data, and whether the critics' layers are normalised, as chosen on seed 100."""
+
+
 def q7() -> Iterator[tuple[str, Call]]:
-    """Getting better by acting: 80 iterations of 1,000 steps or more from good data, 160 from random ones."""
-    for task in (*PAPERS, "hopper-random", "walker2d-random", "halfcheetah-random"):
-        iterations = 160 if task.endswith("random") else 80
-        yield task, Call((task,), tuple(Q7_METHODS), "td3", (*SMALLER, f"online_iterations={iterations}"))
+    """Getting better by acting: about 100,000 steps, from good data in 80 parts, from random ones in 25."""
+    for task in PAPERS:
+        yield task, Call((task,), tuple(Q7_METHODS), "td3", (*SMALLER, "online_iterations=80"))
+    larger = (
+        "online_iterations=25", "episodes_per_iteration=4", "steps_per_iteration=4000", "updates_per_iteration=1600",
+        "eval_every=5",
+    )  # fmt: skip
+    for task, is_normalised in RANDOM.items():
+        changes = changed(*larger, f"layer_norm={is_normalised}", among=SMALLER)
+        yield task, Call((task,), tuple(Q7_METHODS), "td3", changes)
 
 
 STUDIES: dict[str, dict[str, Call]] = {
@@ -195,7 +205,7 @@ WORDS: dict[str, dict[str, str]] = {
 """What methods are called in tables, by question; others by their labels."""
 
 
-def make(call: Call, first_seed: int, out: Path, seconds: float | None) -> bool:
+def make(call: Call, first_seed: int, out: Path, seconds: float | None, workers: int | None) -> bool:
     """Run what is missing, without a report; False if time was up first. Runs can go on from their checkpoints."""
     seeds = seeds_from(first_seed, call.seeds)
     changes = parse_changes(call.changes)
@@ -206,7 +216,7 @@ def make(call: Call, first_seed: int, out: Path, seconds: float | None) -> bool:
         signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.1))
     try:
         with locked(out):
-            outcome = run_study(study, Running(), command, shlex.join(command), Console(stderr=True))
+            outcome = run_study(study, Running(workers=workers), command, shlex.join(command), Console(stderr=True))
     except KeyboardInterrupt:
         if seconds is None:
             raise
@@ -236,6 +246,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, help="how many seeds; default: the protocol's, less those skipped")
     parser.add_argument("--skip", type=int, default=0, help="how many of the first seeds are left to another part")
     parser.add_argument("--seconds", type=float, help="stop after so long; the same command goes on")
+    parser.add_argument("--workers", type=int, help="runs at a time; default: as many as there is room for")
     parser.add_argument("--commands", action="store_true", help="print the calls, run nothing")
     parser.add_argument("--pack", type=Path, help="pack what there is into this folder, after running")
     given = parser.parse_args()
@@ -252,7 +263,8 @@ def main() -> None:
             print("mental-accounts", shlex.join(call.arguments(first, out)))
             continue
         if is_time_left:
-            is_time_left = make(call, first, out, None if given.seconds is None else ends - time.monotonic())
+            seconds = None if given.seconds is None else ends - time.monotonic()
+            is_time_left = make(call, first, out, seconds, given.workers)
         if given.pack is not None:
             parts = sorted(given.folder.glob(f"{given.question}/{name}-from-*"))
             pack([out.with_name(name), *parts], given.pack / f"{given.question}-{name}.jsonl.gz")
