@@ -166,21 +166,21 @@ FOLLOWING, PUBLISHED = "odt:improve=none", "odt:improve=none,targets=task"
 """Q8: ODT whose target returns follow the replay buffer, as all of Q7, and with those that are published."""
 
 
-RANDOM = {"hopper-random": True, "walker2d-random": True, "halfcheetah-random": False}
-"""Q7: tasks of random data, and whether the critics' layers are normalised, as chosen on seed 100."""
+RANDOM = {
+    "hopper-random": ("layer_norm=True", "online_iterations=25"),
+    "walker2d-random": ("layer_norm=True", "online_iterations=25"),
+    "halfcheetah-random": ("online_iterations=12",),
+}
+"""Q7: tasks of random data, whose critics have normalised layers where that helped on seed 100."""
 
 
 def q7() -> Iterator[tuple[str, Call]]:
-    """Getting better by acting: about 100,000 steps, from good data in 80 parts, from random ones in 25."""
+    """Getting better by acting: about 100,000 steps, from good data in 80 iterations, from random ones in 25."""
     for task in PAPERS:
         yield task, Call((task,), tuple(Q7_METHODS), "td3", (*SMALLER, "online_iterations=80"))
-    larger = (
-        "online_iterations=25", "episodes_per_iteration=4", "steps_per_iteration=4000", "updates_per_iteration=1600",
-        "eval_every=5",
-    )  # fmt: skip
-    for task, is_normalised in RANDOM.items():
-        changes = changed(*larger, f"layer_norm={is_normalised}", among=SMALLER)
-        yield task, Call((task,), tuple(Q7_METHODS), "td3", changes)
+    larger = ("episodes_per_iteration=4", "steps_per_iteration=4000", "updates_per_iteration=1600", "eval_every=5")
+    for task, chosen in RANDOM.items():
+        yield task, Call((task,), tuple(Q7_METHODS), "td3", (*changed(*larger, among=SMALLER), *chosen))
 
 
 STUDIES: dict[str, dict[str, Call]] = {

@@ -1,6 +1,6 @@
 """Online from scratch on two CPU cores: what preset `online` learns, and what a ledger adds where only memory helps.
 
-    python studies/online_scratch.py runs/online --out results/online/runs.json     # five seeds each; resumable
+    python studies/online_scratch.py runs/online --out results/online/runs.json     # what it lacks; five seeds each; resumable
     python studies/online_scratch.py --report results/online/runs.json              # the table
 
 Each run is `mental-accounts train --preset online` with the arguments recorded for it, in a process with one thread.
@@ -40,6 +40,7 @@ FORMS: dict[tuple[str, str], list[str]] = {
     (BANDIT, "ledger-odt"): [*LEDGER, *BANDIT_RUN],
     (BANDIT, "odt"): BANDIT_RUN,
     (HIDDEN_ARM, "ledger-odt"): [*BALANCES, *HIDDEN_ARM_RUN],
+    (HIDDEN_ARM, "gru"): ["--method", "gru", *HIDDEN_ARM_RUN],
     (HIDDEN_ARM, "odt"): HIDDEN_ARM_RUN,
 }
 """Environment and method -> arguments beside the preset's."""
@@ -70,6 +71,12 @@ def train(folder: Path, env_id: str, method: str, seed: int) -> dict[str, Any]:
         "env_id": env_id, "method": method, "seed": seed, "arguments": arguments, "metrics": lines,
         "returns": found["returns"],
     }  # fmt: skip
+
+
+def made_before(file: Path) -> dict[tuple[str, str, int], dict[str, Any]]:
+    """The runs of a file, by environment, method and seed."""
+    runs = json.loads(file.read_text())["runs"] if file.exists() else []
+    return {(run["env_id"], run["method"], run["seed"]): run for run in runs}
 
 
 def table(runs: Sequence[dict[str, Any]], players: Sequence[dict[str, Any]]) -> str:
@@ -126,10 +133,13 @@ def main() -> None:
             for form in FORMS
             if given.only in form[0]
         ]
+        known = made_before(given.out)
         with ThreadPoolExecutor(given.workers) as pool:
-            found = list(pool.map(lambda job: train(given.folder, *job), jobs))
+            made = pool.map(lambda job: train(given.folder, *job), [job for job in jobs if job not in known])
+        known |= {(run["env_id"], run["method"], run["seed"]): run for run in made}
         given.out.parent.mkdir(parents=True, exist_ok=True)
         beside = players() if any(job[0] == BANDIT for job in jobs) else []
+        found = [known[job] for job in sorted(known)]
         given.out.write_text(json.dumps({"runs": found, "players": beside, **surroundings()}) + "\n")
         given.report = given.out
     content = json.loads(given.report.read_text())
