@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import claims_elsewhere as elsewhere
-import evidence
+import questions
 from claim_numbers import Pair, Studies, Tested, counted, told
 
 PAPER, ARM, CHOOSING = "paper/runs.jsonl.gz", "hidden/arm/runs.jsonl.gz", "choosing/q4-broken.jsonl.gz"
@@ -29,7 +29,7 @@ class Answer:
 
 def packed(question: str, *names: str) -> tuple[str, ...]:
     """The packed studies of a question, all of them unless named."""
-    return tuple(f"evidence/{question}-{name}.jsonl.gz" for name in names or evidence.STUDIES[question])
+    return tuple(f"evidence/{question}-{name}.jsonl.gz" for name in names or questions.STUDIES[question])
 
 
 def answered(studies: Studies, pairs: Sequence[Pair], planned: int, *, before: str = "", after: str = "") -> Answer:
@@ -51,7 +51,7 @@ def papers_bias(studies: Studies) -> Answer:
     """The last return of both scopes, on both tasks."""
     pairs = [
         Pair(f"{task}{words}", PAPER, task, f"ewa-vq-odt:account_scope={scope}", "odt")
-        for task in evidence.PAPERS
+        for task in questions.PAPERS
         for scope, words in SCOPES.items()
     ]
     caveat = " (on walker2d a policy that was blind to its target; to be rerun)"
@@ -77,31 +77,31 @@ def own_ledger(studies: Studies) -> Answer:
 def q1(studies: Studies) -> Answer:
     """The ledger against the GRU and against ODT, on data that it did not make."""
     (file,) = packed("q1")
-    shown = {"ledger-odt": "ledger", "gru": "GRU", evidence.WHOLE: "whole episodes", "odt": "ODT"}
+    shown = {"ledger-odt": "ledger", "gru": "GRU", questions.WHOLE: "whole episodes", "odt": "ODT"}
     means = [
         f"`{task}`: {studies.means(file, task, shown)}; without learning the highest account "
         f"{studies.played(task, 'highest-account')}, a Bayesian {studies.played(task, 'bayes')}. "
-        for task in evidence.BOTH
+        for task in questions.BOTH
     ]
     rivals = {"gru": "the GRU", "odt": "ODT"}
     pairs = [
         Pair(f"{task}, ledger against {words}", file, task, "ledger-odt", method)
         for method, words in rivals.items()
-        for task in evidence.BOTH
+        for task in questions.BOTH
     ]
-    return answered(studies, pairs, evidence.STUDIES["q1"]["hidden"].seeds, before="".join(means))
+    return answered(studies, pairs, questions.STUDIES["q1"]["hidden"].seeds, before="".join(means))
 
 
 def q2(studies: Studies) -> Answer:
     """The ledger against the GRU with 100 episodes; and from how many on there is no difference."""
-    sizes = {int(name.partition("-")[2]): f"evidence/q2-{name}.jsonl.gz" for name in evidence.STUDIES["q2"]}
+    sizes = {int(name.partition("-")[2]): f"evidence/q2-{name}.jsonl.gz" for name in questions.STUDIES["q2"]}
     pairs = {
-        size: [Pair(task, file, task, "ledger-odt", "gru") for task in evidence.BOTH] for size, file in sizes.items()
+        size: [Pair(task, file, task, "ledger-odt", "gru") for task in questions.BOTH] for size, file in sizes.items()
     }
     everywhere = studies.tested([pair for of_size in pairs.values() for pair in of_size])
     alike = {one.pair: one.verdict == "No difference detected" for one in everywhere}
     same = []
-    for place, task in enumerate(evidence.BOTH):
+    for place, task in enumerate(questions.BOTH):
         known = {size: alike[of_size[place]] for size, of_size in pairs.items() if of_size[place] in alike}
         same.append(f"{task} {_same_from(known)}")
     before = "With 100 episodes, ledger against GRU: "
@@ -117,11 +117,11 @@ def _same_from(alike: Mapping[int, bool]) -> str:
 def q3(studies: Studies) -> Answer:
     """The ledger against the GRU in every setting that both were run in."""
     pairs = [
-        Pair(name if len(call.tasks) == 1 else task, file, task, *evidence.RIVALS)
-        for name, call in evidence.STUDIES["q3"].items()
+        Pair(name if len(call.tasks) == 1 else task, file, task, *questions.RIVALS)
+        for name, call in questions.STUDIES["q3"].items()
         for file in packed("q3", name)
         for task in call.tasks
-        if call.methods == evidence.RIVALS
+        if call.methods == questions.RIVALS
     ]
     tested = studies.tested(pairs)
     return Answer(f"The ledger: {counted(tested, 'the GRU')}", seeds_of(tested, 5), studies.mixes(tested), tested)
@@ -130,19 +130,19 @@ def q3(studies: Studies) -> Answer:
 def q4(studies: Studies) -> Answer:
     """The best form with a ledger against the best one without, both chosen on other seeds."""
     (file,) = packed("q4")
-    ours, theirs = (chosen(studies, list(forms)) for forms in (evidence.Q4_LEDGERS, evidence.Q4_WITHOUT))
+    ours, theirs = (chosen(studies, list(forms)) for forms in (questions.Q4_LEDGERS, questions.Q4_WITHOUT))
     if ours is None or theirs is None:
         return Answer("", "")
-    words = evidence.Q4_LEDGERS | evidence.Q4_WITHOUT
-    means = studies.means(file, evidence.ROBOT, {method: words[method] for method in (ours, theirs, "odt")})
-    before = f"`{evidence.ROBOT}`, the best forms of each kind on other seeds: {means}. "
-    pairs = [Pair("with a ledger against without", file, evidence.ROBOT, ours, theirs)]
+    words = questions.Q4_LEDGERS | questions.Q4_WITHOUT
+    means = studies.means(file, questions.ROBOT, {method: words[method] for method in (ours, theirs, "odt")})
+    before = f"`{questions.ROBOT}`, the best forms of each kind on other seeds: {means}. "
+    pairs = [Pair("with a ledger against without", file, questions.ROBOT, ours, theirs)]
     return answered(studies, pairs, 5, before=before)
 
 
 def chosen(studies: Studies, forms: Sequence[str]) -> str | None:
     """The form with the highest mean return on the seeds of choice; None until all of them have runs there."""
-    returns = {form: list(studies.returns(CHOOSING, evidence.ROBOT, form).values()) for form in forms}
+    returns = {form: list(studies.returns(CHOOSING, questions.ROBOT, form).values()) for form in forms}
     return max(forms, key=lambda form: sum(returns[form]) / len(returns[form])) if all(returns.values()) else None
 
 
@@ -151,9 +151,9 @@ def q5(studies: Studies) -> Answer:
     methods = {"window": "ewa-vq-odt", "trajectory": "ewa-vq-odt:account_scope=trajectory"}
     pairs = [
         Pair(f"{task}{words}, {optimizer}", file, task, methods[scope], "odt", "early return")
-        for optimizer in evidence.STUDIES["q5"]
+        for optimizer in questions.STUDIES["q5"]
         for file in packed("q5", optimizer)
-        for task in evidence.PAPERS
+        for task in questions.PAPERS
         for scope, words in SCOPES.items()
     ]
     return answered(studies, pairs, 20, before="Mean return within 5,000 updates, against ODT. ")
@@ -162,23 +162,23 @@ def q5(studies: Studies) -> Answer:
 def q6(studies: Studies) -> Answer:
     """The ledger against ODT on the paper's tasks."""
     (file,) = packed("q6")
-    pairs = [Pair(task, file, task, "ledger-odt", "odt") for task in evidence.PAPERS]
+    pairs = [Pair(task, file, task, "ledger-odt", "odt") for task in questions.PAPERS]
     return answered(studies, pairs, 5, before="The ledger against ODT, preset `converged`. ")
 
 
 def q7(studies: Studies) -> Answer:
     """td3+odt against odt and against td3 alone."""
-    alone, with_ledger = (f"{method}:{evidence.BY_VALUES}" for method in ("odt", "ledger-odt"))
+    alone, with_ledger = (f"{method}:{questions.BY_VALUES}" for method in ("odt", "ledger-odt"))
     rivals = {"odt:improve=none": "odt", alone: "td3 alone"}
     pairs = [
         Pair(f"{task}, td3+odt against {words}", file, task, "dt", method)
-        for task in evidence.STUDIES["q7"]
+        for task in questions.STUDIES["q7"]
         for file in packed("q7", task)
         for method, words in rivals.items()
     ]
     pairs += [
         Pair(f"{task}, a ledger against none", file, task, with_ledger, alone)
-        for task in evidence.STUDIES["q7"]
+        for task in questions.STUDIES["q7"]
         for file in packed("q7", task)
     ]
     shown = {"odt:improve=none": "ODT", "dt": "td3+odt", alone: "td3 alone", with_ledger: "with a ledger"}
@@ -191,9 +191,9 @@ def q7(studies: Studies) -> Answer:
 def q8(studies: Studies) -> Answer:
     """ODT that is asked for what has been reached, against ODT that is asked for the published returns."""
     (file,) = packed("q8")
-    shown = {evidence.FOLLOWING: "following the replay buffer", evidence.PUBLISHED: "as published"}
-    means = [f"{task}: {studies.means(file, task, shown)}. " for task in evidence.PAPERS]
-    pairs = [Pair(task, file, task, evidence.FOLLOWING, evidence.PUBLISHED) for task in evidence.PAPERS]
+    shown = {questions.FOLLOWING: "following the replay buffer", questions.PUBLISHED: "as published"}
+    means = [f"{task}: {studies.means(file, task, shown)}. " for task in questions.PAPERS]
+    pairs = [Pair(task, file, task, questions.FOLLOWING, questions.PUBLISHED) for task in questions.PAPERS]
     return answered(studies, pairs, 5, before="Target returns of ODT, about 100,000 steps online. " + "".join(means))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import claim_answers as found_in
-import evidence
+import questions
 from claim_answers import ARM, CHOOSING, PAPER, Answer, packed
 from claim_numbers import Studies
 from claims_elsewhere import SPEED_FILES
@@ -53,7 +53,9 @@ def from_evidence(
     return Source(answer, f"python studies/evidence.py {question} runs/evidence", files, needs_all=needs_all)
 
 
-RIVAL_FILES = packed("q3", *(name for name, call in evidence.STUDIES["q3"].items() if call.methods == evidence.RIVALS))
+RIVAL_FILES = packed(
+    "q3", *(name for name, call in questions.STUDIES["q3"].items() if call.methods == questions.RIVALS)
+)
 CLAIMS = (
     Claim(
         "Does the paper's bias help on its own tasks?",

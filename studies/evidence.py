@@ -1,231 +1,63 @@
-"""The studies of PROTOCOL.md, each as a few calls of `mental-accounts compare`.
+"""The studies of PROTOCOL.md, as questions.py has them: run, or printed as calls of `mental-accounts compare`.
 
     python studies/evidence.py q1 runs/evidence                            # run what is missing; may be killed
     python studies/evidence.py q1 runs/evidence --commands                 # print the calls, run nothing
-    python studies/evidence.py q1 runs/evidence --seconds 500 --pack results/evidence    # a part; packs what there is
-    python studies/evidence.py q1 runs/evidence --skip 3 --pack results/evidence         # another part: later seeds
+    python studies/evidence.py q2 q3 runs/evidence --seconds 500 --pack results/evidence   # a part; packs what there is
+    python studies/evidence.py q1 runs/evidence --skip 3 --pack results/evidence           # another part: later seeds
 
-`--pack` writes one small file per call, for `report`; what an earlier part has put there stays. `--choosing` takes the
-seeds on which forms are chosen (100 to 104) instead of those of the results; give these runs folders of their own, such
-as runs/choosing and results/choosing.
+The runs of all calls make one queue, so that no machine waits for the last runs of a call. `--pack` writes one small
+file per call, for `report`; what an earlier part has put there stays. `--choosing` takes the seeds on which forms are
+chosen (100 to 104) instead of those of the results; give these runs folders of their own, such as runs/choosing and
+results/choosing.
 """
 
 import argparse
+import contextlib
 import shlex
 import signal
 import sys
-import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from mental_accounts.folder_lock import locked
 from mental_accounts.front_door.compare import pack_study, plan_study, seeds_from
-from mental_accounts.presets import PresetName
-from mental_accounts.study.launch import run_study
+from mental_accounts.study.launch import run_jobs
 from mental_accounts.study.plan import parse_changes
 from mental_accounts.study.running import Running
+from questions import STUDIES, Call
 
 FIRST_SEED, FIRST_CHOOSING = 1000, 100
-PAPERS = ("hopper-medium", "walker2d-medium-replay")
-BOTH = ("hidden-arm", "drifting-bandit")
-BANDIT, ARM = "mental_accounts.environments:DriftingBandit-v0", "mental_accounts.environments:HiddenArm-v0"
-STEPS = 200
-"""Of an episode of the hidden tasks."""
-WHOLE = "odt:reward_input=state,windows=episodes,context_length=200,eval_context_length=200"
-Q1_METHODS = {
-    "odt": "ODT, K = 5",
-    "odt:reward_input=state": "ODT, K = 5, reads rewards",
-    WHOLE: "transformer over whole episodes, reads rewards",
-    "gru": "GRU, reads rewards",
-    "gru:reward_input=none": "GRU without rewards",
-    "ewa-vq-odt": "the paper's bias",
-    "ledger-odt": "ledger",
-    "bc": "behaviour cloning",
-}
-RIVALS = ("ledger-odt", "gru")
-LEARNING = (
-    "held_out=0.1", "patience=5", "pretrain_iterations=20", "updates_per_pretrain_iteration=400",
-    "pretrain_eval_every=5",
-)  # fmt: skip
-HIDDEN = ("data_steps=200000", *LEARNING, "eval_sampled=True", "warmup_updates=200")
-"""Of all runs on hidden tasks: the same rule of stopping for every method."""
-ROBOT, ROBOT_STEPS, SIGNS = "broken-halfcheetah", 1_000, "bins=2,num_codes=64"
-"""An episode has so many steps, and an account is kept for each combination of signs of six torques."""
 
 
-def acting_with(steps: int) -> str:
-    """A context of so many steps, in training and while acting."""
-    return f"context_length={steps},eval_context_length={steps}"
+@contextlib.contextmanager
+def limited(seconds: float | None) -> Iterator[None]:
+    """Interrupt the block after so long, as Ctrl-C does; then nothing is raised. None: no limit."""
+    if seconds is None:
+        yield
+        return
+    signal.signal(signal.SIGALRM, signal.default_int_handler)  # as Ctrl-C, also where that is ignored
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.1))
+    with contextlib.suppress(KeyboardInterrupt):
+        yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-Q4_WITHOUT = {
-    "odt": "ODT, K = 5",
-    **{f"odt:{acting_with(steps)}": f"ODT, K = {steps}" for steps in (20, 50, 100)},
-    "odt:reward_input=state": "ODT, K = 5, reads rewards",
-    f"odt:{acting_with(50)},reward_input=state": "ODT, K = 50, reads rewards",
-    "odt:reward_input=advantage": "ODT, K = 5, reads rewards minus a state baseline",
-    f"odt:{acting_with(50)},reward_input=advantage": "ODT, K = 50, reads rewards minus a state baseline",
-    "gru": "GRU, reads rewards",
-    "gru:reward_input=advantage": "GRU, reads rewards minus a state baseline",
-}
-"""The forms without a ledger; the mechanic acts 10 to 40 steps after the fault, which 50 steps cover."""
-Q4_LEDGERS = {
-    f"ledger-odt:{SIGNS}": "ledger",
-    f"ledger-odt:{SIGNS},credit=advantage": "ledger of rewards above a state baseline",
-    f"ledger-odt:{SIGNS},state_codes=4": "ledger, accounts of 4 kinds of state",
-    f"ledger-odt:{SIGNS},credit=advantage,state_codes=4": "ledger above a baseline, 4 kinds of state",
-}
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of `compare`."""
-
-    tasks: tuple[str, ...]
-    methods: tuple[str, ...]
-    preset: PresetName = "hidden"
-    changes: tuple[str, ...] = HIDDEN
-    seeds: int = 5
-
-    def arguments(self, first_seed: int, out: Path) -> list[str]:
-        """What follows `mental-accounts`."""
-        found = ["compare", "--preset", self.preset, "--task", *self.tasks, "--methods", *self.methods]
-        found += ["--seeds", str(self.seeds), "--first-seed", str(first_seed), "--data-per-seed"]
-        return [*found, "--set", *self.changes, "--out", str(out)]
-
-
-def changed(*changes: str, among: tuple[str, ...] = HIDDEN) -> tuple[str, ...]:
-    """Settings with some of their values replaced."""
-    names = {change.partition("=")[0] for change in changes}
-    return (*(kept for kept in among if kept.partition("=")[0] not in names), *changes)
-
-
-def q2() -> Iterator[tuple[str, Call]]:
-    """By number of training episodes."""
-    for episodes in (30, 100, 300, 1_000, 3_000):
-        methods = ("odt", WHOLE, *RIVALS)
-        yield f"episodes-{episodes}", Call(BOTH, methods, changes=changed(f"data_steps={episodes * STEPS}"))
-
-
-def q3() -> Iterator[tuple[str, Call]]:
-    """One axis at a time."""
-    for arms in (27, 100, 300):
-        yield f"arms-{arms}", Call((f"drifting-bandit:arms={arms}",), RIVALS)
-    for dim in (1, 2, 4):
-        yield f"cells-{3**dim}", Call((f"hidden-arm:dim={dim}",), RIVALS)
-    for times in (2, 5):
-        for task, env in zip(BOTH, (ARM, BANDIT), strict=True):
-            longer = changed(f"env_id={env}:steps={times * STEPS}")
-            yield f"{task}-{times}-times-as-long", Call((task,), RIVALS, changes=longer)
-    forms = tuple(f"ledger-odt:phi={phi}" for phi in (0.01, 0.02, 0.1, 0.2, 0.5))
-    yield "phi", Call(BOTH, ("ledger-odt", *forms))
-    misfits = tuple(f"ledger-odt:codebook=kmeans,num_codes={codes}" for codes in (16, 64))
-    yield "codes", Call(("hidden-arm",), ("ledger-odt", *misfits))
-    yield "free", Call(("hidden-arm-free", "drifting-bandit-free"), RIVALS)
-    for maker in ("thompson", "ucb", "epsilon-greedy", "ewa", "own-ledger"):
-        yield f"made-by-{maker}", Call(tuple(f"{task}/{maker}" for task in BOTH), RIVALS)
-
-
-def q4() -> Call:
-    """The robot with a hidden fault: the budget of results/hidden (10,000 updates, hidden 128), and Q1's stopping."""
-    changes = changed(
-        f"data_steps={1_000 * ROBOT_STEPS}", "updates_per_pretrain_iteration=500", "pretrain_eval_every=10",
-        "hidden=128", "reward_transform=standardised", "eval_episodes=20",
-    )  # fmt: skip
-    return Call((ROBOT,), (*Q4_WITHOUT, *Q4_LEDGERS), changes=changes)
-
-
-def q5() -> Iterator[tuple[str, Call]]:
-    """The paper's experiment, by both optimisers."""
-    methods = ("odt", "ewa-vq-odt", "ewa-vq-odt:account_scope=trajectory", "bc")
-    often = ("pretrain_iterations=10", "updates_per_pretrain_iteration=500", "pretrain_eval_every=1")
-    for optimizer in ("adamw", "lamb"):
-        yield optimizer, Call(PAPERS, methods, "paper", (*often, "data_steps=100000", f"optimizer={optimizer}"), 20)
-
-
-SMALLER = (
-    "hidden=128", "layers=3", "heads=1", "dropout=0", "context_length=5", "eval_context_length=5",
-    "timestep_embedding=False", "batch_size=128", "optimizer=adamw", "lr=3e-4", "warmup_updates=500",
-    "data_steps=100000", "pretrain_iterations=1", "updates_per_pretrain_iteration=3000", "steps_per_iteration=1000",
-    "updates_per_iteration=600", "tau=0.02", "targets=replay", "anneal=True", "eval_every=20", "eval_episodes=10",
-)  # fmt: skip
-"""Q7: a smaller network than the published."""
-BY_VALUES = "imitate=offline,alpha=1,normalised=True,lambda_lr=3e-3,likelihood=squashed"
-Q7_METHODS = {
-    "odt:improve=none": "ODT, no critics",
-    "dt": "td3+odt: critics and imitation",
-    f"odt:{BY_VALUES}": "td3 alone: critics, imitation only offline",
-    f"ledger-odt:{BY_VALUES}": "td3 alone with a ledger",
-}
-
-
-FOLLOWING, PUBLISHED = "odt:improve=none", "odt:improve=none,targets=task"
-"""Q8: ODT whose target returns follow the replay buffer, as all of Q7, and with those that are published."""
-
-
-RANDOM = {
-    "hopper-random": ("layer_norm=True", "online_iterations=25"),
-    "walker2d-random": ("layer_norm=True", "online_iterations=25"),
-    "halfcheetah-random": ("online_iterations=12",),
-}
-"""Q7: tasks of random data, whose critics have normalised layers where that helped on seed 100."""
-
-
-def q7() -> Iterator[tuple[str, Call]]:
-    """Getting better by acting: about 100,000 steps, from good data in 80 iterations, from random ones in 25."""
-    for task in PAPERS:
-        yield task, Call((task,), tuple(Q7_METHODS), "td3", (*SMALLER, "online_iterations=80"))
-    larger = ("episodes_per_iteration=4", "steps_per_iteration=4000", "updates_per_iteration=1600", "eval_every=5")
-    for task, chosen in RANDOM.items():
-        yield task, Call((task,), tuple(Q7_METHODS), "td3", (*changed(*larger, among=SMALLER), *chosen))
-
-
-STUDIES: dict[str, dict[str, Call]] = {
-    "q1": {"hidden": Call(BOTH, tuple(Q1_METHODS), seeds=10)},
-    "q2": dict(q2()),
-    "q3": dict(q3()),
-    "q4": {"broken": q4()},
-    "q5": dict(q5()),
-    "q6": {
-        "converged": Call(PAPERS, ("odt", "ewa-vq-odt", "ledger-odt", "gru", "bc"), "converged", ("data_steps=200000",))
-    },
-    "q7": dict(q7()),
-    "q8": {"targets": Call(PAPERS, (PUBLISHED, FOLLOWING), "td3", (*SMALLER, "online_iterations=80"))},
-}
-"""By question of the protocol, then by name."""
-WORDS: dict[str, dict[str, str]] = {
-    **dict.fromkeys(("q1", "q2", "q3"), Q1_METHODS),
-    "q4": Q4_WITHOUT | Q4_LEDGERS,
-    "q7": Q7_METHODS,
-    "q8": {FOLLOWING: "ODT, targets that follow the replay buffer", PUBLISHED: "ODT, published targets"},
-}
-"""What methods are called in tables, by question; others by their labels."""
-
-
-def make(call: Call, first_seed: int, out: Path, seconds: float | None, workers: int | None) -> bool:
-    """Run what is missing, without a report; False if time was up first. Runs can go on from their checkpoints."""
-    seeds = seeds_from(first_seed, call.seeds)
-    changes = parse_changes(call.changes)
-    study = plan_study(call.tasks, call.methods, seeds, call.preset, changes, out, data_per_seed=True)
-    command = ["mental-accounts", *call.arguments(first_seed, out)]
-    if seconds is not None:
-        signal.signal(signal.SIGALRM, signal.default_int_handler)  # as Ctrl-C, also where that is ignored
-        signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.1))
-    try:
-        with locked(out):
-            outcome = run_study(study, Running(workers=workers), command, shlex.join(command), Console(stderr=True))
-    except KeyboardInterrupt:
-        if seconds is None:
-            raise
-        return False
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+def run(calls: Mapping[Path, Call], first_seed: int, running: Running) -> None:
+    """Run what is missing of the calls, by their folders, without reports. Runs can go on from their checkpoints."""
+    with contextlib.ExitStack() as folders:
+        jobs = []
+        for out, call in calls.items():
+            seeds, changes = seeds_from(first_seed, call.seeds), parse_changes(call.changes)
+            study = plan_study(call.tasks, call.methods, seeds, call.preset, changes, out, data_per_seed=True)
+            folders.enter_context(locked(out))
+            study.write(["mental-accounts", *call.arguments(first_seed, out)])
+            jobs += [replace(job, study=out.name) for job in study.jobs]
+        outcome = run_jobs(jobs, running, shlex.join(sys.argv), Console(stderr=True))
     for name, problem in outcome.problems.items():
         print(f"failed: {name}: {problem}", file=sys.stderr)
-    return True
 
 
 def pack(parts: Sequence[Path], file: Path) -> None:
@@ -237,9 +69,9 @@ def pack(parts: Sequence[Path], file: Path) -> None:
 
 
 def main() -> None:
-    """Run, print or pack the calls of one question."""
+    """Run, print or pack the calls of some questions."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("question", choices=STUDIES)
+    parser.add_argument("questions", nargs="+", choices=STUDIES, metavar="question", help=", ".join(STUDIES))
     parser.add_argument("folder", type=Path, help="where the runs are")
     parser.add_argument("--only", nargs="*", help="names of calls; default: all")
     parser.add_argument("--choosing", action="store_true", help="the seeds on which forms are chosen")
@@ -250,24 +82,29 @@ def main() -> None:
     parser.add_argument("--commands", action="store_true", help="print the calls, run nothing")
     parser.add_argument("--pack", type=Path, help="pack what there is into this folder, after running")
     given = parser.parse_args()
-    calls, ends = STUDIES[given.question], time.monotonic() + (given.seconds or 0.0)
-    unknown = [name for name in given.only or () if name not in calls]
+    known = [(question, name) for question in given.questions for name in STUDIES[question]]
+    unknown = [name for name in given.only or () if name not in {name for _, name in known}]
     if unknown:
-        parser.error(f"{given.question} has no call {unknown[0]!r}; there are {', '.join(calls)}")
-    is_time_left = True
-    for name in given.only or calls:
-        call = replace(calls[name], seeds=given.seeds or calls[name].seeds - given.skip)
-        first = (FIRST_CHOOSING if given.choosing else FIRST_SEED) + given.skip
-        out = given.folder / given.question / (name if given.skip == 0 else f"{name}-from-{first}")
-        if given.commands:
-            print("mental-accounts", shlex.join(call.arguments(first, out)))
+        parser.error(f"there is no call {unknown[0]!r}; there are {', '.join(name for _, name in known)}")
+    first = (FIRST_CHOOSING if given.choosing else FIRST_SEED) + given.skip
+    calls, packed = {}, {}
+    for question, name in known:
+        if given.only and name not in given.only:
             continue
-        if is_time_left:
-            seconds = None if given.seconds is None else ends - time.monotonic()
-            is_time_left = make(call, first, out, seconds, given.workers)
-        if given.pack is not None:
-            parts = sorted(given.folder.glob(f"{given.question}/{name}-from-*"))
-            pack([out.with_name(name), *parts], given.pack / f"{given.question}-{name}.jsonl.gz")
+        whole = given.folder / question / name
+        out = whole if given.skip == 0 else whole.with_name(f"{name}-from-{first}")
+        call = STUDIES[question][name]
+        calls[out] = replace(call, seeds=given.seeds or call.seeds - given.skip)
+        packed[whole] = f"{question}-{name}.jsonl.gz"
+    if given.commands:
+        for out, call in calls.items():
+            print("mental-accounts", shlex.join(call.arguments(first, out)))
+        return
+    with limited(given.seconds):
+        run(calls, first, Running(workers=given.workers))
+    if given.pack is not None:
+        for whole, name in packed.items():
+            pack([whole, *sorted(whole.parent.glob(f"{whole.name}-from-*"))], given.pack / name)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-import evidence
+import questions
 from claim_numbers import Studies, digits_of
 from interval_cells import written
 from mental_accounts.report.mixture import mixed
@@ -82,7 +82,7 @@ HEADER = f"| {' | '.join(COLUMNS)} |\n|---|---|" + "---:|" * (len(COLUMNS) - 2)
 
 def table(studies: Studies, question: str, file: str) -> str:
     """All forms on all tasks of a packed study; in question 7, SAC and TD3 from scratch beside them."""
-    found, words = studies[file], evidence.WORDS.get(question, {})
+    found, words = studies[file], questions.WORDS.get(question, {})
     lines = [HEADER]
     for task in found.tasks:
         for method in found.methods:
@@ -112,7 +112,7 @@ def page(studies: Studies) -> str:
     """All questions of which there are runs."""
     parts = [HEAD, INTRODUCTION]
     for question, title in QUESTIONS.items():
-        files = {name: f"evidence/{question}-{name}.jsonl.gz" for name in evidence.STUDIES[question]}
+        files = {name: f"evidence/{question}-{name}.jsonl.gz" for name in questions.STUDIES[question]}
         there = {name: file for name, file in files.items() if file in studies}
         if not there:
             continue
@@ -127,7 +127,7 @@ def page(studies: Studies) -> str:
 
 def acting(studies: Studies) -> str:
     """Question 7 in one table, for the guide."""
-    files = [f"evidence/q7-{name}.jsonl.gz" for name in evidence.STUDIES["q7"]]
+    files = [f"evidence/q7-{name}.jsonl.gz" for name in questions.STUDIES["q7"]]
     lines = [
         "| task | form | seeds | after pretraining | last return [95%] | online steps |",
         "|---|---|---:|---:|---:|---:|",

@@ -1,6 +1,6 @@
 """Online from scratch on two CPU cores: what preset `online` learns, and what a ledger adds where only memory helps.
 
-    python studies/online_scratch.py runs/online --out results/online/runs.json     # what it lacks; five seeds each; resumable
+    python studies/online_scratch.py runs/online --out results/online/runs.json     # what the file lacks; resumable
     python studies/online_scratch.py --report results/online/runs.json              # the table
 
 Each run is `mental-accounts train --preset online` with the arguments recorded for it, in a process with one thread.

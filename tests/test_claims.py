@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import claims
-import evidence
 import evidence_tables
+import questions
 import results_pages
 from claim_numbers import Studies
 from marked_pages import between
@@ -35,7 +35,7 @@ def results(tmp_path: Path) -> Path:
     return folder
 
 
-def put(results: Path, file: str, level: Level, call: evidence.Call, seeds: int = 5, spread: float = 1.0) -> None:
+def put(results: Path, file: str, level: Level, call: questions.Call, seeds: int = 5, spread: float = 1.0) -> None:
     """A packed study of some question, made up."""
 
     def value(task: str, method: str, seed: int, metric: str, step: int) -> float:
@@ -98,7 +98,7 @@ def test_caveats_stay_while_old_studies_answer(results: Path) -> None:
 
 
 def test_new_evidence_takes_the_place_of_old(results: Path) -> None:
-    call = evidence.STUDIES["q5"]["adamw"]
+    call = questions.STUDIES["q5"]["adamw"]
     put(results, "evidence/q5-adamw.jsonl.gz", lambda task, method: 2000.0 + 30 * ("ewa" in method), call, seeds=6)
     bias = row(results, "Does the paper's bias")
     assert "blind" not in bias
@@ -106,14 +106,14 @@ def test_new_evidence_takes_the_place_of_old(results: Path) -> None:
     assert bias.endswith("| 6 of 20 | [Q5](results/evidence/q5-adamw.jsonl.gz): "
                          "`python studies/evidence.py q5 runs/evidence` |")  # fmt: skip
     assert "answered in part: Q5 (1 of 2 studies)" in claims.table(Studies(results))
-    call = evidence.STUDIES["q6"]["converged"]
+    call = questions.STUDIES["q6"]["converged"]
     put(results, "evidence/q6-converged.jsonl.gz", lambda task, method: 900.0 - 50 * (method == "ledger-odt"), call)
     assert "**Lower**: hopper-medium −5" in row(results, "Does it hurt")
     assert "still to come: Q1, Q2, Q3, Q4, Q7, Q8" in claims.table(Studies(results))
 
 
 def test_noise_is_no_claim_and_few_seeds_are_no_answer(results: Path) -> None:
-    call, file = evidence.STUDIES["q6"]["converged"], "evidence/q6-converged.jsonl.gz"
+    call, file = questions.STUDIES["q6"]["converged"], "evidence/q6-converged.jsonl.gz"
     put(results, file, lambda task, method: 900.0, call, spread=80.0)
     found = row(results, "Does it hurt")
     assert re.search(r"\*\*No difference detected\*\* \(\d+ to \d+ would have been\): hopper", found)
@@ -123,8 +123,8 @@ def test_noise_is_no_claim_and_few_seeds_are_no_answer(results: Path) -> None:
 
 
 def test_a_question_is_not_answered_without_the_rival_that_threatens_it(results: Path) -> None:
-    call = evidence.STUDIES["q1"]["hidden"]
-    without = evidence.Call(call.tasks, ("odt", "ledger-odt"), seeds=5)
+    call = questions.STUDIES["q1"]["hidden"]
+    without = questions.Call(call.tasks, ("odt", "ledger-odt"), seeds=5)
     file, level = "evidence/q1-hidden.jsonl.gz", lambda task, method: 40.0 - 30 * (method == "odt")
     put(results, file, level, without)
     assert "own-ledger" in row(results, "Does it help our own policy")
@@ -137,24 +137,24 @@ def test_a_question_is_not_answered_without_the_rival_that_threatens_it(results:
 
 
 def test_forms_of_the_robot_are_chosen_on_other_seeds(results: Path) -> None:
-    call = evidence.STUDIES["q4"]["broken"]
-    ledgers, others = list(evidence.Q4_LEDGERS), list(evidence.Q4_WITHOUT)
+    call = questions.STUDIES["q4"]["broken"]
+    ledgers, others = list(questions.Q4_LEDGERS), list(questions.Q4_WITHOUT)
     put(results, "evidence/q4-broken.jsonl.gz", lambda task, method: 3000.0 + 100 * (method == ledgers[0]), call)
     assert row(results, "Does it help a robot") is None  # nothing was chosen
-    few = evidence.Call(call.tasks, ("odt", ledgers[0]))
+    few = questions.Call(call.tasks, ("odt", ledgers[0]))
     put(results, "choosing/q4-broken.jsonl.gz", lambda task, method: 3000.0, few)
     assert row(results, "Does it help a robot") is None  # not of all forms
     best = {ledgers[1], others[5]}
     put(results, "choosing/q4-broken.jsonl.gz", lambda task, method: 3000.0 + 100 * (method in best), call)
     found = row(results, "Does it help a robot")
-    assert evidence.Q4_LEDGERS[ledgers[1]] in found
-    assert evidence.Q4_WITHOUT[others[5]] in found
+    assert questions.Q4_LEDGERS[ledgers[1]] in found
+    assert questions.Q4_WITHOUT[others[5]] in found
     assert "**No difference detected**" in found
 
 
 def test_less_data_and_the_limits_and_acting(results: Path) -> None:
     for episodes in (30, 100, 300, 1_000):
-        call = evidence.STUDIES["q2"][f"episodes-{episodes}"]
+        call = questions.STUDIES["q2"][f"episodes-{episodes}"]
         gain = 20.0 if episodes <= 100 else 0.0
 
         def level(task: str, method: str, gain: float = gain) -> float:
@@ -165,14 +165,14 @@ def test_less_data_and_the_limits_and_acting(results: Path) -> None:
     assert "With 100 episodes, ledger against GRU: **Higher**: hidden-arm +" in less
     assert "hidden-arm 300 episodes or more; drifting-bandit 300 episodes or more" in less
     for name, gain in (("arms-27", 10.0), ("arms-300", -10.0), ("free", 10.0)):
-        call = evidence.STUDIES["q3"][name]
+        call = questions.STUDIES["q3"][name]
         put(results, f"evidence/q3-{name}.jsonl.gz", lambda _, method, gain=gain: 50 + gain * (method != "gru"), call)
     limits = row(results, "Where does it break?")
     assert "**Higher** than the GRU in 3 of 4 settings; **Lower** than the GRU in 1 of 4 settings (arms-300)" in limits
-    call = evidence.STUDIES["q7"]["hopper-medium"]
+    call = questions.STUDIES["q7"]["hopper-medium"]
     put(results, "evidence/q7-hopper-medium.jsonl.gz", lambda _, method: 2000.0 + 500 * (method == "dt"), call)
     assert "hopper-medium, td3+odt against td3 alone +5" in row(results, "Does a robot's policy get better")
-    call = evidence.STUDIES["q7"]["hopper-random"]
+    call = questions.STUDIES["q7"]["hopper-random"]
     put(results, "evidence/q7-hopper-random.jsonl.gz", lambda _, method: 100.0, call, seeds=2)  # not ready yet
     assert "hopper-random" not in row(results, "Does a robot's policy get better")
     assert "Q7 (1 of 5 studies)" in claims.table(Studies(results))
@@ -180,8 +180,8 @@ def test_less_data_and_the_limits_and_acting(results: Path) -> None:
 
 
 def test_asking_for_what_has_been_reached(results: Path) -> None:
-    call = evidence.STUDIES["q8"]["targets"]
-    gained = {evidence.FOLLOWING: 3000.0, evidence.PUBLISHED: 2000.0}
+    call = questions.STUDIES["q8"]["targets"]
+    gained = {questions.FOLLOWING: 3000.0, questions.PUBLISHED: 2000.0}
     put(results, "evidence/q8-targets.jsonl.gz", lambda _, method: gained[method], call)
     found = row(results, "Does supervised ODT get better")
     assert "hopper-medium: following the replay buffer 3000 [" in found
@@ -189,7 +189,7 @@ def test_asking_for_what_has_been_reached(results: Path) -> None:
 
 
 def test_every_study_stands_in_a_table(results: Path) -> None:
-    call = evidence.STUDIES["q7"]["hopper-medium"]
+    call = questions.STUDIES["q7"]["hopper-medium"]
     put(results, "evidence/q7-hopper-medium.jsonl.gz", lambda _, method: 2000.0 + 500 * (method == "dt"), call)
     peers = {"env_id": "Hopper-v5", "method": "SAC", "seed": 1000}
     curve = [{"env_steps": steps, "returns": [float(steps)] * 2} for steps in (300, 400, 500)]

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ import makers_tuning
 import marked_pages
 import online_scratch
 import players
+import questions
 import results_pages
 import six_arms
 import small_data
@@ -325,7 +326,7 @@ def test_six_arms_are_played_by_running_means() -> None:
 
 def test_every_study_of_the_protocol_can_be_planned(tmp_path: Path) -> None:
     protocol = (ROOT / "studies" / "PROTOCOL.md").read_text()
-    for question, calls in evidence.STUDIES.items():
+    for question, calls in questions.STUDIES.items():
         assert f"## {question.upper()}." in protocol
         for name, call in calls.items():
             seeds = range(evidence.FIRST_SEED, evidence.FIRST_SEED + call.seeds)
@@ -336,9 +337,9 @@ def test_every_study_of_the_protocol_can_be_planned(tmp_path: Path) -> None:
             assert len(study.jobs) == len(call.tasks) * len(call.methods) * call.seeds, name
             arguments = call.arguments(evidence.FIRST_SEED, tmp_path)
             assert [arguments[arguments.index("--seeds") + 1], arguments[-2]] == [str(call.seeds), "--out"]
-    assert set(evidence.STUDIES) == {f"q{number}" for number in range(1, 9)}
-    assert evidence.changed("held_out=0").count("held_out=0.1") == 0
-    assert len(evidence.changed("held_out=0")) == len(evidence.HIDDEN)
+    assert set(questions.STUDIES) == {f"q{number}" for number in range(1, 9)}
+    assert questions.changed("held_out=0").count("held_out=0.1") == 0
+    assert len(questions.changed("held_out=0")) == len(questions.HIDDEN)
 
 
 @pytest.mark.learning
@@ -353,12 +354,13 @@ def test_a_question_is_run_in_parts(
         "eval_episodes=2",
         "hidden=8",
     )
-    call = evidence.Call(("drifting-bandit",), ("odt", "ledger-odt"), changes=(*tiny, "heads=1", "layers=1"), seeds=2)
-    monkeypatch.setattr(evidence, "STUDIES", {"q1": {"hidden": call}})
+    call = questions.Call(("drifting-bandit",), ("odt", "ledger-odt"), changes=(*tiny, "heads=1", "layers=1"), seeds=2)
+    other = replace(call, methods=("odt",), changes=(*call.changes, "context_length=3"))
+    monkeypatch.setattr(evidence, "STUDIES", {"q1": {"hidden": call}, "q2": {"shorter": other}})
     packed = tmp_path / "packed" / "q1-hidden.jsonl.gz"
 
     def run(*arguments: str) -> None:
-        monkeypatch.setattr("sys.argv", ["evidence.py", "q1", str(tmp_path / "runs"), *arguments])
+        monkeypatch.setattr("sys.argv", ["evidence.py", "q1", "q2", str(tmp_path / "runs"), *arguments])
         evidence.main()
 
     run("--seeds", "1", "--seconds", "0.1", "--pack", str(packed.parent))
@@ -370,17 +372,24 @@ def test_a_question_is_run_in_parts(
     assert sorted((run.method, run.seed) for run in found.runs) == [
         ("ledger-odt", 1000), ("ledger-odt", 1001), ("odt", 1000), ("odt", 1001),
     ]  # fmt: skip
+    shorter = read_study(packed.with_name("q2-shorter.jsonl.gz")).runs  # the same names as runs of the other call
+    assert [(run.method, run.seed, run.config["model"]["context_length"]) for run in shorter] == [
+        ("odt", 1000, 3), ("odt", 1001, 3),
+    ]  # fmt: skip
     run("--skip", "1", "--commands")
-    assert "--seeds 1 --first-seed 1001 --data-per-seed" in capsys.readouterr().out
+    assert capsys.readouterr().out.count("--seeds 1 --first-seed 1001 --data-per-seed") == 2
+    with pytest.raises(SystemExit):
+        run("--only", "hiden")
+    assert "there is no call 'hiden'; there are hidden, shorter" in capsys.readouterr().err
 
 
 def test_question_4_has_a_thousand_episodes_and_every_form_of_the_protocol(tmp_path: Path) -> None:
-    (call,) = evidence.STUDIES["q4"].values()
+    (call,) = questions.STUDIES["q4"].values()
     study = plan_study(
         call.tasks, call.methods, [1000], call.preset, parse_changes(call.changes), tmp_path, data_per_seed=True
     )
     configs = {job.arm.label: job.config for job in study.jobs}
-    assert list(configs) == list(call.methods) == [*evidence.Q4_WITHOUT, *evidence.Q4_LEDGERS]
+    assert list(configs) == list(call.methods) == [*questions.Q4_WITHOUT, *questions.Q4_LEDGERS]
     env = gymnasium.make(find_task("broken-halfcheetah").env_id)
     assert {config.data_steps for config in configs.values()} == {1_000 * env.spec.max_episode_steps}
     assert {config.total_updates for config in configs.values()} == {10_000}
@@ -390,6 +399,6 @@ def test_question_4_has_a_thousand_episodes_and_every_form_of_the_protocol(tmp_p
         *((steps, read) for steps in (5, 50) for read in ("state", "advantage")),
     }
     assert {model.eval_context_length for model in plain if model.context_length > 5} == {20, 50, 100}
-    ledgers = [configs[label] for label in evidence.Q4_LEDGERS]
+    ledgers = [configs[label] for label in questions.Q4_LEDGERS]
     assert {config.method for config in ledgers} == {"ledger-odt"}
     assert {config.model.accounts.credit for config in ledgers} == {"reward", "advantage"}

@@ -10,7 +10,7 @@ from mental_accounts.errors import UsageError
 from mental_accounts.learning.preparation import check_settings
 from mental_accounts.learning.signals import stopping_by_signal
 from mental_accounts.study.local import LocalLauncher
-from mental_accounts.study.plan import Study
+from mental_accounts.study.plan import Job, Study
 from mental_accounts.study.running import Running
 from mental_accounts.study.study_view import RunWarning, StudyView
 
@@ -47,17 +47,29 @@ def run_study(
 
     `view_of` makes the display, of so many runs, so many of which are finished.
     """
-    missing = [job for job in study.jobs if not job.is_finished]
     study.write(command)
-    done = len(study.jobs) - len(missing)
+    return run_jobs(study.jobs, running, again, console, view_of, f" ({study.shape}) in {study.folder}")
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    running: Running,
+    again: str,
+    console: Console,
+    view_of: Callable[[int, int, Console], StudyView] = StudyView,
+    described: str = "",
+) -> Outcome:
+    """Run those that are not finished, of one study or of several, whose folders are written."""
+    missing = [job for job in jobs if not job.is_finished]
+    done = len(jobs) - len(missing)
     console.print(
-        f"{len(study.jobs)} runs ({study.shape}) in {study.folder}" + (f", {done} finished before" if done else ""),
+        f"{len(jobs)} runs{described}" + (f", {done} finished before" if done else ""),
         highlight=False, markup=False, soft_wrap=True,
     )  # fmt: skip
     if not missing:
         return Outcome()
     state = "every run after a checkpoint"
-    view = view_of(len(study.jobs), done, console)
+    view = view_of(len(jobs), done, console)
     try:
         with stopping_by_signal(), view:
             if running.launcher == "ray":

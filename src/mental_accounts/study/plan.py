@@ -64,11 +64,13 @@ class Job:
     seed: int
     config: TrainConfig
     path: Path
+    study: str = ""
+    """The name of its study, where runs of several make one queue."""
 
     @property
     def name(self) -> str:
-        """Task, method and seed."""
-        return f"{self.task} {self.arm.label} seed {self.seed}"
+        """Task, method and seed; with its study, where that has a name."""
+        return f"{self.study}{': ' if self.study else ''}{self.task} {self.arm.label} seed {self.seed}"
 
     @property
     def is_finished(self) -> bool:

@@ -1,0 +1,182 @@
+"""The questions of PROTOCOL.md, each as calls of `mental-accounts compare`; evidence.py runs them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from mental_accounts.presets import PresetName
+
+PAPERS = ("hopper-medium", "walker2d-medium-replay")
+BOTH = ("hidden-arm", "drifting-bandit")
+BANDIT, ARM = "mental_accounts.environments:DriftingBandit-v0", "mental_accounts.environments:HiddenArm-v0"
+STEPS = 200
+"""Of an episode of the hidden tasks."""
+WHOLE = "odt:reward_input=state,windows=episodes,context_length=200,eval_context_length=200"
+Q1_METHODS = {
+    "odt": "ODT, K = 5",
+    "odt:reward_input=state": "ODT, K = 5, reads rewards",
+    WHOLE: "transformer over whole episodes, reads rewards",
+    "gru": "GRU, reads rewards",
+    "gru:reward_input=none": "GRU without rewards",
+    "ewa-vq-odt": "the paper's bias",
+    "ledger-odt": "ledger",
+    "bc": "behaviour cloning",
+}
+RIVALS = ("ledger-odt", "gru")
+LEARNING = (
+    "held_out=0.1", "patience=5", "pretrain_iterations=20", "updates_per_pretrain_iteration=400",
+    "pretrain_eval_every=5",
+)  # fmt: skip
+HIDDEN = ("data_steps=200000", *LEARNING, "eval_sampled=True", "warmup_updates=200")
+"""Of all runs on hidden tasks: the same rule of stopping for every method."""
+ROBOT, ROBOT_STEPS, SIGNS = "broken-halfcheetah", 1_000, "bins=2,num_codes=64"
+"""An episode has so many steps, and an account is kept for each combination of signs of six torques."""
+
+
+def acting_with(steps: int) -> str:
+    """A context of so many steps, in training and while acting."""
+    return f"context_length={steps},eval_context_length={steps}"
+
+
+Q4_WITHOUT = {
+    "odt": "ODT, K = 5",
+    **{f"odt:{acting_with(steps)}": f"ODT, K = {steps}" for steps in (20, 50, 100)},
+    "odt:reward_input=state": "ODT, K = 5, reads rewards",
+    f"odt:{acting_with(50)},reward_input=state": "ODT, K = 50, reads rewards",
+    "odt:reward_input=advantage": "ODT, K = 5, reads rewards minus a state baseline",
+    f"odt:{acting_with(50)},reward_input=advantage": "ODT, K = 50, reads rewards minus a state baseline",
+    "gru": "GRU, reads rewards",
+    "gru:reward_input=advantage": "GRU, reads rewards minus a state baseline",
+}
+"""The forms without a ledger; the mechanic acts 10 to 40 steps after the fault, which 50 steps cover."""
+Q4_LEDGERS = {
+    f"ledger-odt:{SIGNS}": "ledger",
+    f"ledger-odt:{SIGNS},credit=advantage": "ledger of rewards above a state baseline",
+    f"ledger-odt:{SIGNS},state_codes=4": "ledger, accounts of 4 kinds of state",
+    f"ledger-odt:{SIGNS},credit=advantage,state_codes=4": "ledger above a baseline, 4 kinds of state",
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of `compare`."""
+
+    tasks: tuple[str, ...]
+    methods: tuple[str, ...]
+    preset: PresetName = "hidden"
+    changes: tuple[str, ...] = HIDDEN
+    seeds: int = 5
+
+    def arguments(self, first_seed: int, out: Path) -> list[str]:
+        """What follows `mental-accounts`."""
+        found = ["compare", "--preset", self.preset, "--task", *self.tasks, "--methods", *self.methods]
+        found += ["--seeds", str(self.seeds), "--first-seed", str(first_seed), "--data-per-seed"]
+        return [*found, "--set", *self.changes, "--out", str(out)]
+
+
+def changed(*changes: str, among: tuple[str, ...] = HIDDEN) -> tuple[str, ...]:
+    """Settings with some of their values replaced."""
+    names = {change.partition("=")[0] for change in changes}
+    return (*(kept for kept in among if kept.partition("=")[0] not in names), *changes)
+
+
+def q2() -> Iterator[tuple[str, Call]]:
+    """By number of training episodes."""
+    for episodes in (30, 100, 300, 1_000, 3_000):
+        methods = ("odt", WHOLE, *RIVALS)
+        yield f"episodes-{episodes}", Call(BOTH, methods, changes=changed(f"data_steps={episodes * STEPS}"))
+
+
+def q3() -> Iterator[tuple[str, Call]]:
+    """One axis at a time."""
+    for arms in (27, 100, 300):
+        yield f"arms-{arms}", Call((f"drifting-bandit:arms={arms}",), RIVALS)
+    for dim in (1, 2, 4):
+        yield f"cells-{3**dim}", Call((f"hidden-arm:dim={dim}",), RIVALS)
+    for times in (2, 5):
+        for task, env in zip(BOTH, (ARM, BANDIT), strict=True):
+            longer = changed(f"env_id={env}:steps={times * STEPS}")
+            yield f"{task}-{times}-times-as-long", Call((task,), RIVALS, changes=longer)
+    forms = tuple(f"ledger-odt:phi={phi}" for phi in (0.01, 0.02, 0.1, 0.2, 0.5))
+    yield "phi", Call(BOTH, ("ledger-odt", *forms))
+    misfits = tuple(f"ledger-odt:codebook=kmeans,num_codes={codes}" for codes in (16, 64))
+    yield "codes", Call(("hidden-arm",), ("ledger-odt", *misfits))
+    yield "free", Call(("hidden-arm-free", "drifting-bandit-free"), RIVALS)
+    for maker in ("thompson", "ucb", "epsilon-greedy", "ewa", "own-ledger"):
+        yield f"made-by-{maker}", Call(tuple(f"{task}/{maker}" for task in BOTH), RIVALS)
+
+
+def q4() -> Call:
+    """The robot with a hidden fault: the budget of results/hidden (10,000 updates, hidden 128), and Q1's stopping."""
+    changes = changed(
+        f"data_steps={1_000 * ROBOT_STEPS}", "updates_per_pretrain_iteration=500", "pretrain_eval_every=10",
+        "hidden=128", "reward_transform=standardised", "eval_episodes=20",
+    )  # fmt: skip
+    return Call((ROBOT,), (*Q4_WITHOUT, *Q4_LEDGERS), changes=changes)
+
+
+def q5() -> Iterator[tuple[str, Call]]:
+    """The paper's experiment, by both optimisers."""
+    methods = ("odt", "ewa-vq-odt", "ewa-vq-odt:account_scope=trajectory", "bc")
+    often = ("pretrain_iterations=10", "updates_per_pretrain_iteration=500", "pretrain_eval_every=1")
+    for optimizer in ("adamw", "lamb"):
+        yield optimizer, Call(PAPERS, methods, "paper", (*often, "data_steps=100000", f"optimizer={optimizer}"), 20)
+
+
+SMALLER = (
+    "hidden=128", "layers=3", "heads=1", "dropout=0", "context_length=5", "eval_context_length=5",
+    "timestep_embedding=False", "batch_size=128", "optimizer=adamw", "lr=3e-4", "warmup_updates=500",
+    "data_steps=100000", "pretrain_iterations=1", "updates_per_pretrain_iteration=3000", "steps_per_iteration=1000",
+    "updates_per_iteration=600", "tau=0.02", "targets=replay", "anneal=True", "eval_every=20", "eval_episodes=10",
+)  # fmt: skip
+"""Q7: a smaller network than the published."""
+BY_VALUES = "imitate=offline,alpha=1,normalised=True,lambda_lr=3e-3,likelihood=squashed"
+Q7_METHODS = {
+    "odt:improve=none": "ODT, no critics",
+    "dt": "td3+odt: critics and imitation",
+    f"odt:{BY_VALUES}": "td3 alone: critics, imitation only offline",
+    f"ledger-odt:{BY_VALUES}": "td3 alone with a ledger",
+}
+
+
+FOLLOWING, PUBLISHED = "odt:improve=none", "odt:improve=none,targets=task"
+"""Q8: ODT whose target returns follow the replay buffer, as all of Q7, and with those that are published."""
+
+
+RANDOM = {
+    "hopper-random": ("layer_norm=True", "online_iterations=25"),
+    "walker2d-random": ("layer_norm=True", "online_iterations=25"),
+    "halfcheetah-random": ("online_iterations=12",),
+}
+"""Q7: tasks of random data, whose critics have normalised layers where that helped on seed 100."""
+
+
+def q7() -> Iterator[tuple[str, Call]]:
+    """Getting better by acting: about 100,000 steps, from good data in 80 iterations, from random ones in 25."""
+    for task in PAPERS:
+        yield task, Call((task,), tuple(Q7_METHODS), "td3", (*SMALLER, "online_iterations=80"))
+    larger = ("episodes_per_iteration=4", "steps_per_iteration=4000", "updates_per_iteration=1600", "eval_every=5")
+    for task, chosen in RANDOM.items():
+        yield task, Call((task,), tuple(Q7_METHODS), "td3", (*changed(*larger, among=SMALLER), *chosen))
+
+
+STUDIES: dict[str, dict[str, Call]] = {
+    "q1": {"hidden": Call(BOTH, tuple(Q1_METHODS), seeds=10)},
+    "q2": dict(q2()),
+    "q3": dict(q3()),
+    "q4": {"broken": q4()},
+    "q5": dict(q5()),
+    "q6": {
+        "converged": Call(PAPERS, ("odt", "ewa-vq-odt", "ledger-odt", "gru", "bc"), "converged", ("data_steps=200000",))
+    },
+    "q7": dict(q7()),
+    "q8": {"targets": Call(PAPERS, (PUBLISHED, FOLLOWING), "td3", (*SMALLER, "online_iterations=80"))},
+}
+"""By question of the protocol, then by name."""
+WORDS: dict[str, dict[str, str]] = {
+    **dict.fromkeys(("q1", "q2", "q3"), Q1_METHODS),
+    "q4": Q4_WITHOUT | Q4_LEDGERS,
+    "q7": Q7_METHODS,
+    "q8": {FOLLOWING: "ODT, targets that follow the replay buffer", PUBLISHED: "ODT, published targets"},
+}
+"""What methods are called in tables, by question; others by their labels."""
