@@ -77,13 +77,13 @@ def own_ledger(studies: Studies) -> Answer:
 def q1(studies: Studies) -> Answer:
     """The ledger against the GRU and against ODT, on data that it did not make."""
     (file,) = packed("q1")
-    shown = {"ledger-odt": "ledger", "gru": "GRU", questions.WHOLE: "whole episodes", "odt": "ODT"}
+    shown = {"ledger-odt": "ledger", questions.GRU: "GRU", questions.WHOLE: "whole episodes", "odt": "ODT"}
     means = [
         f"`{task}`: {studies.means(file, task, shown)}; without learning the highest account "
         f"{studies.played(task, 'highest-account')}, a Bayesian {studies.played(task, 'bayes')}. "
         for task in questions.BOTH
     ]
-    rivals = {"gru": "the GRU", "odt": "ODT"}
+    rivals = {questions.GRU: "the GRU", "odt": "ODT"}
     pairs = [
         Pair(f"{task}, ledger against {words}", file, task, "ledger-odt", method)
         for method, words in rivals.items()
@@ -96,7 +96,7 @@ def q2(studies: Studies) -> Answer:
     """The ledger against the GRU with 100 episodes; and from how many on there is no difference."""
     sizes = {int(name.partition("-")[2]): f"evidence/q2-{name}.jsonl.gz" for name in questions.STUDIES["q2"]}
     pairs = {
-        size: [Pair(task, file, task, "ledger-odt", "gru") for task in questions.BOTH] for size, file in sizes.items()
+        size: [Pair(task, file, task, *questions.RIVALS) for task in questions.BOTH] for size, file in sizes.items()
     }
     everywhere = studies.tested([pair for of_size in pairs.values() for pair in of_size])
     alike = {one.pair: one.verdict == "No difference detected" for one in everywhere}
@@ -183,9 +183,11 @@ def q7(studies: Studies) -> Answer:
     ]
     shown = {"odt:improve=none": "ODT", "dt": "td3+odt", alone: "td3 alone", with_ledger: "with a ledger"}
     ready = {one.pair.task: one.pair.file for one in studies.tested(pairs)}
-    means = [f"{task}: {studies.means(file, task, shown)}. " for task, file in ready.items()]
-    steps = "After about 100,000 steps online, twice as many from random data. "
-    return answered(studies, pairs, 5, before=steps + "".join(means))
+    means = [
+        f"{task}, {studies.online_steps(file):,} steps: {studies.means(file, task, shown)}. "
+        for task, file in ready.items()
+    ]
+    return answered(studies, pairs, 5, before="After acting for so many steps. " + "".join(means))
 
 
 def q8(studies: Studies) -> Answer:

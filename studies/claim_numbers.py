@@ -27,6 +27,9 @@ VERDICTS = {
     "no difference detected": "No difference detected",
 }
 """The words of reports -> those of the protocol, in the order of the table."""
+UNDETECTED, LISTED = VERDICTS["no difference detected"], 4
+"""So many comparisons without a difference are listed one by one."""
+PAGE = "[all of them]({root}results/evidence/README.md)"
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,10 @@ class Studies:
         intervals = {words: mean_interval(values) for words, values in found.items() if values}
         return ", ".join(f"{words} {written(one, digits_of(one.estimate))}" for words, one in intervals.items())
 
+    def online_steps(self, file: str) -> int:
+        """How many steps the runs of a study have acted, on average, in thousands."""
+        return 1_000 * round(float(np.mean([run.lines[-1]["env_steps"] for run in self[file].runs])) / 1_000)
+
     def played(self, task: str, player: str) -> str:
         """The mean return of a player that does not learn (players.py)."""
         returns = json.loads((self.folder / "players" / "returns.json").read_text())["returns"][task][player]
@@ -138,13 +145,31 @@ def digits_of(*returns: float) -> int:
 
 
 def told(tested: Sequence[Tested]) -> str:
-    """The comparisons by verdict."""
+    """The comparisons by verdict; many without a difference are counted, and stand on the page of the evidence."""
     parts = []
     for verdict in VERDICTS.values():
         those = [one for one in tested if one.verdict == verdict]
-        if those:
+        if verdict == UNDETECTED and len(those) > LISTED:
+            parts.append(f"**{verdict}** in {len(those)} of {len(tested)} comparisons{_missed(those, verdict)}: {PAGE}")
+        elif those:
             parts.append(f"**{verdict}**{_missed(those, verdict)}: {'; '.join(one.cell for one in those)}")
     return ". ".join(parts)
+
+
+def decided(tested: Sequence[Tested]) -> str:
+    """The comparisons of a question as a table."""
+    lines = [
+        "| comparison | seeds | difference [95%] | p | p, Holm | verdict | detectable |",
+        "|---|---:|---:|---:|---:|---|---:|",
+    ]
+    for one in tested:
+        cells = [
+            one.pair.label, str(len(one.seeds)), written(one.difference, one.digits, signed=True),
+            f"{one.test.p_value:.4f}", f"{one.test.corrected:.3f}", one.verdict.lower(),
+            f"{one.test.detectable:.{one.digits}f}",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def counted(tested: Sequence[Tested], against: str) -> str:
@@ -162,7 +187,7 @@ def counted(tested: Sequence[Tested], against: str) -> str:
 
 def _missed(those: Sequence[Tested], verdict: str) -> str:
     """What would have been detected with a probability of 80%, where nothing was."""
-    if verdict != VERDICTS["no difference detected"]:
+    if verdict != UNDETECTED:
         return ""
     sizes = [f"{size:.{digits}f}" for size, digits in sorted((one.test.detectable, one.digits) for one in those)]
     ends = sizes[0] if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"

@@ -15,6 +15,8 @@ from mental_accounts.report.statistics import Interval, mean_interval
 
 BANDITS = ("MultiarmedBanditEasy", "MultiarmedBanditMedium", "MultiarmedBanditHard")
 HIDDEN_ARM = "online/hidden-arm.json"
+FORMS = {"ledger-odt": "the ledger", "gru": "a GRU that reads rewards", "odt": "neither"}
+"""On hidden-arm."""
 SPEED_FILES = ("peers-h200.json", "peers-cpu.json")
 PEERS = ("hugging_face", "torchrl_odt", "d3rlpy_dt")
 UPDATE = {"what": "update", "batch": 64, "context": 20, "precision": "bf16", "method": "odt"}
@@ -75,14 +77,18 @@ def online(results: Path) -> tuple[str, str]:
         f"{cells['Pendulum-v1', 'odt']}; six drifting arms with the ledger {cells['SixArms', 'ledger-odt']}, without "
         f"{cells['SixArms', 'odt']}, tuned ε-greedy {greedy:.1f}"
     )
-    hidden = [float(np.mean(run["returns"])) for run in json.loads((results / HIDDEN_ARM).read_text())["runs"]]
+    hidden: dict[str, list[float]] = {}
+    for run in json.loads((results / HIDDEN_ARM).read_text())["runs"]:
+        hidden.setdefault(run["method"], []).append(float(np.mean(run["returns"])))
+    arm = {method: written(mean_interval(values), 1) for method, values in hidden.items()}
     played = json.loads((results / "players" / "returns.json").read_text())["returns"]["hidden-arm"]
     text += (
-        f"; `hidden-arm` with the ledger {written(mean_interval(hidden), 1)}, where playing the highest account earns "
+        f"; `hidden-arm` with {', '.join(f'{words} {arm[method]}' for method, words in FORMS.items() if method in arm)}"
+        ", where playing the highest account earns "
         f"{np.mean(played['highest-account']):.1f} to {np.mean(played['highest-account-0.2']):.1f}, a Bayesian player "
         f"{np.mean(played['bayes']):.1f}"
     )
-    return text, str(min(map(len, (*returns.values(), hidden))))
+    return text, str(min(map(len, (*returns.values(), *hidden.values()))))
 
 
 def speed(results: Path) -> str:

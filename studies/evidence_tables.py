@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+import claims
 import questions
-from claim_numbers import Studies, digits_of
+from claim_numbers import Studies, Tested, decided, digits_of
 from interval_cells import written
 from mental_accounts.report.mixture import mixed
 from mental_accounts.report.runs import RETURN, Run
@@ -36,6 +37,8 @@ runs. The answers in a few words: [README](../../README.md#results). Below is ev
 file for each study (`mental-accounts report FILE` makes its full report), as means over seeds of the last policy's
 return: with the mean action, and with sampled actions where they were played; [95%] intervals over seeds. Steps and
 minutes are those of a run; several ran at a time."""
+DECIDING = """**What decides**: differences of returns, paired by seed; p of a paired t-test, alone and after Holm's
+correction over this table; *detectable* is the difference that would have been detected with a probability of 80%."""
 
 
 def cell(values: Sequence[float]) -> str:
@@ -110,7 +113,7 @@ def peer_rows(folder: Path, task: str, steps: float) -> Iterator[str]:
 
 def page(studies: Studies) -> str:
     """All questions of which there are runs."""
-    parts = [HEAD, INTRODUCTION]
+    parts, deciding = [HEAD, INTRODUCTION], comparisons(studies)
     for question, title in QUESTIONS.items():
         files = {name: f"evidence/{question}-{name}.jsonl.gz" for name in questions.STUDIES[question]}
         there = {name: file for name, file in files.items() if file in studies}
@@ -122,7 +125,19 @@ def page(studies: Studies) -> str:
             unlike = mixed(studies[file].runs)
             parts.append(f"**[{name}]({Path(file).name})**{f': {unlike}' if unlike else ''}")
             parts.append(table(studies, question, file))
+        if tested := deciding.get(question):
+            parts += [DECIDING, decided(tested)]
     return "\n\n".join(parts) + "\n"
+
+
+def comparisons(studies: Studies) -> dict[str, tuple[Tested, ...]]:
+    """What decides each question that its own runs answer."""
+    found = claims.answers(studies)
+    return {
+        claim.protocol.lower(): answer.tested
+        for claim, (source, answer) in found.items()
+        if claim.protocol is not None and source is claim.sources[0]
+    }
 
 
 def acting(studies: Studies) -> str:

@@ -3,7 +3,8 @@
     python studies/online_scratch.py runs/online --out results/online/runs.json     # what the file lacks; resumable
     python studies/online_scratch.py --report results/online/runs.json              # the table
 
-Each run is `mental-accounts train --preset online` with the arguments recorded for it, in a process with one thread.
+Each run is `mental-accounts train --preset online` with the arguments recorded for it, in a process with one thread
+(`--device cuda` for the recurrent policy, which takes hours on a CPU).
 Its last policy is then played for more episodes than the run itself evaluates, with seeds of its own.
 """
 
@@ -51,11 +52,11 @@ PLAYED = 200
 PLAYED_SEED, TUNING_SEEDS = 100_000, list(range(50_000, 50_200))
 
 
-def train(folder: Path, env_id: str, method: str, seed: int) -> dict[str, Any]:
+def train(folder: Path, device: str, env_id: str, method: str, seed: int) -> dict[str, Any]:
     """One run, or what it came to if it is there already."""
     run = folder / f"{env_id.rpartition(':')[2]}-{method}-{seed}"
     arguments = ["--preset", "online", "--env-id", env_id, *FORMS[env_id, method], "--seed", str(seed)]
-    arguments += ["--env-workers", "0", "--device", "cpu"]
+    arguments += ["--env-workers", "0", "--device", device]
     verb = ["resume", str(run)] if (run / "config.json").exists() else ["train", *arguments, "--run", str(run)]
     program = [sys.executable, "-m", "mental_accounts"]
     environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
@@ -122,6 +123,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--workers", type=int, default=2, help="runs at a time")
     parser.add_argument("--only", default="", help="environments whose name contains this")
+    parser.add_argument("--device", default="cpu", help="where runs learn")
     given = parser.parse_args()
     if given.report is None:
         if given.folder is None or given.out is None:
@@ -135,7 +137,9 @@ def main() -> None:
         ]
         known = made_before(given.out)
         with ThreadPoolExecutor(given.workers) as pool:
-            made = pool.map(lambda job: train(given.folder, *job), [job for job in jobs if job not in known])
+            made = pool.map(
+                lambda job: train(given.folder, given.device, *job), [job for job in jobs if job not in known]
+            )
         known |= {(run["env_id"], run["method"], run["seed"]): run for run in made}
         given.out.parent.mkdir(parents=True, exist_ok=True)
         beside = players() if any(job[0] == BANDIT for job in jobs) else []

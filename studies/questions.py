@@ -11,18 +11,21 @@ BOTH = ("hidden-arm", "drifting-bandit")
 BANDIT, ARM = "mental_accounts.environments:DriftingBandit-v0", "mental_accounts.environments:HiddenArm-v0"
 STEPS = 200
 """Of an episode of the hidden tasks."""
-WHOLE = "odt:reward_input=state,windows=episodes,context_length=200,eval_context_length=200"
+EPISODES = "batch_size=16"
+"""Of methods that read whole episodes: 3,200 steps an update, where windows of 5 steps have 320."""
+WHOLE = f"odt:reward_input=state,windows=episodes,context_length=200,eval_context_length=200,{EPISODES}"
+GRU = f"gru:{EPISODES}"
 Q1_METHODS = {
     "odt": "ODT, K = 5",
     "odt:reward_input=state": "ODT, K = 5, reads rewards",
     WHOLE: "transformer over whole episodes, reads rewards",
-    "gru": "GRU, reads rewards",
-    "gru:reward_input=none": "GRU without rewards",
+    GRU: "GRU, reads rewards",
+    f"{GRU},reward_input=none": "GRU without rewards",
     "ewa-vq-odt": "the paper's bias",
     "ledger-odt": "ledger",
     "bc": "behaviour cloning",
 }
-RIVALS = ("ledger-odt", "gru")
+RIVALS = ("ledger-odt", GRU)
 LEARNING = (
     "held_out=0.1", "patience=5", "pretrain_iterations=20", "updates_per_pretrain_iteration=400",
     "pretrain_eval_every=5",
@@ -45,8 +48,8 @@ Q4_WITHOUT = {
     f"odt:{acting_with(50)},reward_input=state": "ODT, K = 50, reads rewards",
     "odt:reward_input=advantage": "ODT, K = 5, reads rewards minus a state baseline",
     f"odt:{acting_with(50)},reward_input=advantage": "ODT, K = 50, reads rewards minus a state baseline",
-    "gru": "GRU, reads rewards",
-    "gru:reward_input=advantage": "GRU, reads rewards minus a state baseline",
+    "gru:batch_size=4": "GRU, reads rewards",
+    "gru:batch_size=4,reward_input=advantage": "GRU, reads rewards minus a state baseline",
 }
 """The forms without a ledger; the mechanic acts 10 to 40 steps after the fault, which 50 steps cover."""
 Q4_LEDGERS = {
