@@ -445,7 +445,7 @@ def test_undiscounted_returns_are_not_asked_for_where_gamma_discounts(tmp_path: 
     assert prepared.policy.return_range == (pytest.approx(1.0), pytest.approx(largest))
     trainer = start(config, tmp_path / "run")
     trainer.run()
-    assert trainer.evaluation_target() <= 10.0
+    assert trainer.rollouts.evaluation_target(trainer.replay.store.first_returns_to_go) <= 10.0
 
 
 def warnings_of(config: TrainConfig, path: Path) -> list[str]:

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from mental_accounts.config import TrainConfig
-from mental_accounts.data.asked import asked_returns
 from mental_accounts.data.episode_windows import sampler_for
 from mental_accounts.data.trajectories import Trajectories
 from mental_accounts.data.windows import WindowSampler
@@ -48,12 +47,11 @@ from mental_accounts.learning.measures import (
     exploration_measures,
     sampled_measures,
 )
-from mental_accounts.learning.parallel_envs import PACES, Environments
 from mental_accounts.learning.preparation import Preparation, prepare
 from mental_accounts.learning.replay import Replay
-from mental_accounts.learning.rollout import play
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.run_progress import Progress
+from mental_accounts.learning.run_rollouts import RunRollouts
 from mental_accounts.learning.run_view import SilentView, View
 from mental_accounts.learning.same_run import check_policy, record_task, summary_of
 from mental_accounts.learning.seeds import derive
@@ -62,7 +60,7 @@ from mental_accounts.learning.update import Updater
 from mental_accounts.learning.value_measures import gradient_shares, overestimation
 from mental_accounts.learning.values import reward_size
 from mental_accounts.machine import choose_device
-from mental_accounts.policy import Actor, DecisionTransformer
+from mental_accounts.policy import DecisionTransformer
 
 MEASURED_WINDOWS = 32
 WORTH_COMPILING = 20_000
@@ -197,8 +195,9 @@ class Trainer:
         self.held_out = None if held_out is None else HeldOut(held_out, self.updater, config)
         self.replay = Replay(self.offline, config.replay_size, self.prepared.longest)
         self.generator = torch.Generator(self.device)
-        self.evaluators = self._players(config.eval_episodes, sample=False)
-        self.explorers = self._players(config.episodes_per_iteration, sample=True) if config.online_iterations else None
+        self.rollouts = RunRollouts(
+            self.policy, config, self.prepared, self._open, self._warn, self._begin_round, self._on_step
+        )
         checkpoint = read_checkpoint(self.folder.path / "checkpoint", self._warn, self._read_trajectories)
         if checkpoint is None:
             self.folder.keep_metrics(0)
@@ -211,20 +210,6 @@ class Trainer:
                     f"the checkpoint of {self.folder.path} does not fit the run: {error}; was config.json changed?"
                 ) from error
         self._checkpointed = time.monotonic()
-
-    def _players(self, n: int, *, sample: bool) -> tuple[Actor, Environments]:
-        """The policy in n environments, made once for all rollouts."""
-        config = self.config
-        made = Environments(
-            self.prepared.env, n, config.env_workers, self._warn, PACES[self.device.type],
-            foregone=self.policy.config.enters_foregone, masks=self.policy.config.action_masks,
-        )  # fmt: skip
-        self._open.enter_context(contextlib.closing(made))
-        noise = config.values.exploration_noise if sample and config.improve == "td3" else 0.0
-        return self._actor(n, sample=sample, noise=noise), made
-
-    def _actor(self, n: int, *, sample: bool, noise: float = 0.0) -> Actor:
-        return Actor(self.policy, n, sample=sample, noise=noise, precision=self.config.precision, say=self._warn)
 
     def _restore(self, checkpoint: Checkpoint) -> None:
         self.progress = Progress.from_state(checkpoint.state)
@@ -318,18 +303,7 @@ class Trainer:
         self._checkpoint_in_time()
 
     def _explore(self, number: int) -> None:
-        task, target = self.prepared.task, self.config.exploration_return
-        if target is None and task is not None:
-            target = task.exploration_return
-        if target is None:
-            target = asked_returns(self.replay.store.first_returns_to_go).exploration
-        self._emit(self._stage("exploring", self.prepared.longest))
-        assert self.explorers is not None
-        episodes = self._play(self.explorers, target, derive(self.config.seed, "explore", number))
-        while sum(len(episode) for episode in episodes) < self.config.steps_per_iteration:
-            self._emit(self._stage("exploring", self.prepared.longest))
-            seed = derive(self.config.seed, "explore", number, len(episodes))
-            episodes += self._play(self.explorers, target, seed)
+        episodes = self.rollouts.explore(number, self.replay.store.first_returns_to_go)
         self.replay.add(episodes)
         self._unsaved += episodes
         self.progress.env_steps += sum(len(episode) for episode in episodes)
@@ -362,10 +336,8 @@ class Trainer:
         return every > 0 and (done % every == 0 or done == config.pretrain_iterations)
 
     def _evaluate(self, number: int, *, is_last: bool) -> dict[str, Any]:
-        self._emit(self._stage("evaluating", self.prepared.longest))
-        seed = derive(self.config.seed, "evaluate", number)
-        target = self.evaluation_target()
-        episodes = self._play(self.evaluators, target, seed)
+        known = self.replay.store.first_returns_to_go
+        target, episodes = self.rollouts.evaluation_target(known), self.rollouts.evaluate(number, known)
         measures = evaluation_measures(episodes, self.prepared.task) | {"evaluation/target_return": target}
         mean = measures["evaluation/return_mean_gm"]
         if self.progress.best_return is None or mean > self.progress.best_return:
@@ -373,26 +345,16 @@ class Trainer:
         returns, spread = tuple(episode.total for episode in episodes), measures["evaluation/return_std_gm"]
         self._emit(EvaluationEnded(number + 1, returns, mean, spread, target, self.progress.best_return))
         if self.config.eval_sampled and is_last:
-            self._emit(self._stage("evaluating", self.prepared.longest))
-            players = self._actor(len(returns), sample=True), self.evaluators[1]
-            measures |= sampled_measures(self._play(players, target, seed))
+            measures |= sampled_measures(self.rollouts.evaluate(number, known, sample=True))
         return measures
 
-    def evaluation_target(self) -> float:
-        """The return that is asked for in evaluation."""
-        if self.config.target_return is not None:
-            return self.config.target_return
-        if self.prepared.task is not None and self.prepared.task.target_return is not None:
-            return self.prepared.task.target_return
-        return asked_returns(self.replay.store.first_returns_to_go).evaluation
+    def _begin_round(self, stage: Stage) -> None:
+        self._emit(self._stage(stage, self.prepared.longest))
 
-    def _play(self, players: tuple[Actor, Environments], target: float, seed: int) -> list[Episode]:
-        def on_step() -> None:
-            self._check_signals()
-            if self._follows_steps:
-                self._emit(StepDone())
-
-        return play(*players, target, seed, on_step=on_step)
+    def _on_step(self) -> None:
+        self._check_signals()
+        if self._follows_steps:
+            self._emit(StepDone())
 
     def _generator(self, *names: str | int) -> torch.Generator:
         return torch.Generator(self.device).manual_seed(derive(self.config.seed, *names))
