@@ -40,9 +40,11 @@ def limited(seconds: float | None) -> Iterator[None]:
         return
     signal.signal(signal.SIGALRM, signal.default_int_handler)  # as Ctrl-C, also where that is ignored
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.1))
-    with contextlib.suppress(KeyboardInterrupt):
-        yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def run(calls: Mapping[Path, Call], first_seed: int, running: Running) -> None:
