@@ -154,6 +154,17 @@ RANDOM = {
 """Q7: tasks of random data, whose critics have normalised layers where that helped on seed 100."""
 
 
+ABOVE = f"{SIGNS},credit=advantage"
+Q7_BROKEN = {
+    "odt:improve=none": Q7_METHODS["odt:improve=none"],
+    f"ledger-odt:{ABOVE},improve=none": "ledger above a baseline, no critics",
+    "dt": Q7_METHODS["dt"],
+    f"odt:{BY_VALUES}": Q7_METHODS[f"odt:{BY_VALUES}"],
+    f"ledger-odt:{ABOVE},{BY_VALUES}": "td3 alone with a ledger above a baseline",
+}
+"""The robot with a hidden fault; its ledger has Q4's accounts, and is also tried without critics."""
+
+
 def q7() -> Iterator[tuple[str, Call]]:
     """Getting better by acting: about 100,000 steps, from good data in 80 iterations, from random ones in 25."""
     for task in PAPERS:
@@ -161,6 +172,8 @@ def q7() -> Iterator[tuple[str, Call]]:
     larger = ("episodes_per_iteration=4", "steps_per_iteration=4000", "updates_per_iteration=1600", "eval_every=5")
     for task, chosen in RANDOM.items():
         yield task, Call((task,), tuple(Q7_METHODS), "td3", (*changed(*larger, among=SMALLER), *chosen))
+    broken = (*changed(*larger, among=SMALLER), "reward_transform=standardised", "online_iterations=12")
+    yield ROBOT, Call((ROBOT,), tuple(Q7_BROKEN), "td3", broken)
 
 
 STUDIES: dict[str, dict[str, Call]] = {
@@ -179,7 +192,7 @@ STUDIES: dict[str, dict[str, Call]] = {
 WORDS: dict[str, dict[str, str]] = {
     **dict.fromkeys(("q1", "q2", "q3"), Q1_METHODS),
     "q4": Q4_WITHOUT | Q4_LEDGERS,
-    "q7": Q7_METHODS,
+    "q7": Q7_METHODS | Q7_BROKEN,
     "q8": {FOLLOWING: "ODT, targets that follow the replay buffer", PUBLISHED: "ODT, published targets"},
 }
 """What methods are called in tables, by question; others by their labels."""

@@ -13,6 +13,7 @@ import mental_accounts as ma
 from mental_accounts.config import TrainConfig
 from mental_accounts.data.episode_windows import sampler_for
 from mental_accounts.data.trajectories import Trajectories
+from mental_accounts.learning.capture import RepeatedUpdate
 from mental_accounts.learning.episodes import as_episodes, as_trajectories
 from mental_accounts.learning.events import UpdateDone
 from mental_accounts.learning.make_env import EnvironmentSource, make_environment
@@ -100,24 +101,27 @@ def one_step_episodes(action: ma.ActionSpec, count: int = 64) -> Trajectories:
 
 
 @pytest.mark.parametrize("method", ["dt", "bc", "gru", "ledger-odt"])
-def test_values_are_those_of_a_task_without_an_end(method: str) -> None:
-    """V = 1 + γ V, so values approach 1 / (1 - γ), though no episode has a second step."""
+def test_values_are_those_of_a_task_without_an_end(method: str, device: str) -> None:
+    """V = 1 + γ V, so values approach 1 / (1 - γ), though no episode has a second step; on a GPU in a captured graph."""
     accounts = {"ledger_input": "state"} if method == "ledger-odt" else {}
-    policy = make_policy(tiny(accounts, method=method, action=BOX, dropout=0.0))
-    store = one_step_episodes(BOX)
+    policy = make_policy(tiny(accounts, method=method, action=BOX, dropout=0.0)).to(device)
+    store = one_step_episodes(BOX).to(device)
     if policy.accounts is not None:
         store.annotate_by(policy.accounts.books, policy.action_scale.to_unit, balances=policy.config.reads_ledger)
     values = ValueConfig(discount=0.8, tau=0.2, critic_lr=3e-3, critic_hidden=32)
     config = TrainConfig(task=None, env_id="none", method=method, optimizer="adamw", improve="td3", batch_size=64,
-                         precision="float32", values=values)  # fmt: skip
+                         precision="float32", values=values, device=device)  # fmt: skip
     torch.manual_seed(0)
     updater = Updater(policy, config)
     assert updater.values is not None
     updater.values.begin("online", 1.0)
-    sampler = sampler_for(policy.config, store, 64, torch.Generator().manual_seed(0))
+    sampler = sampler_for(policy.config, store, 64, torch.Generator(device).manual_seed(0))
     assert sampler.transitions().known[:, -1].all()
+    said: list[str] = []
+    repeated = RepeatedUpdate(updater, sampler, said.append)
     for _ in range(300):
-        updater.learn_from(sampler)
+        repeated.step()
+    assert (repeated.graph is not None) == (device == "cuda"), said
     assert updater.values.of_data(sampler())[:, -1].mean().item() == pytest.approx(1 / (1 - 0.8), rel=0.1)
 
 
