@@ -101,10 +101,6 @@ class Studies:
         intervals = {words: mean_interval(values) for words, values in found.items() if values}
         return ", ".join(f"{words} {written(one, digits_of(one.estimate))}" for words, one in intervals.items())
 
-    def online_steps(self, file: str) -> int:
-        """How many steps the runs of a study have acted, on average, in thousands."""
-        return 1_000 * round(float(np.mean([run.lines[-1]["env_steps"] for run in self[file].runs])) / 1_000)
-
     def played(self, task: str, player: str) -> str:
         """The mean return of a player that does not learn (players.py)."""
         returns = json.loads((self.folder / "players" / "returns.json").read_text())["returns"][task][player]

@@ -10,11 +10,15 @@ from dataclasses import dataclass
 
 import claim_answers as found_in
 import questions
+import robot_table
 from claim_answers import ARM, CHOOSING, PAPER, Answer, packed
 from claim_numbers import Studies
 from claims_elsewhere import SPEED_FILES
 
-ONLINE = "online/runs.json"
+ROBOTS = (
+    "**Robots that act.** The last return, 5 seeds; SAC and TD3 (sbx) begin from scratch, in as many steps, without\n"
+    "data (fewer seeds: no interval). With a hidden fault, the ledger's accounts hold rewards above a state baseline."
+)
 BEGIN, END = "<!-- claims: made by studies/results_pages.py -->", "<!-- end of claims -->"
 
 
@@ -141,9 +145,10 @@ def table(studies: Studies, root: str = "") -> str:
         seeds = answer.seeds + " †" * answer.is_mixed
         lines.append(f"| {claim.question} | {answer.text.replace('{root}', root)} | {seeds} | {link} |")
     notes = [to_come(found, root)]
+    robots = f"\n\n{ROBOTS}\n\n{robot_table.table(studies)}" if any(file in studies for file in packed("q7")) else ""
     if any(answer.is_mixed for _, answer in found.values()):
         notes.append("† Runs of several commits, versions or machines; the study says which.")
-    return "\n".join(lines) + "\n\n" + " ".join(note for note in notes if note)
+    return "\n".join(lines) + "\n\n" + " ".join(note for note in notes if note) + robots
 
 
 def to_come(found: Mapping[Claim, tuple[Source, Answer]], root: str) -> str:

@@ -4,7 +4,6 @@ Returns are of the last policy: the mean over seeds, with a 95% interval from fi
 cost stands beside them.
 """
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,13 +12,10 @@ import numpy as np
 import claims
 import questions
 from claim_numbers import Studies, Tested, decided, digits_of
-from interval_cells import written
 from mental_accounts.report.mixture import mixed
 from mental_accounts.report.runs import RETURN, Run
-from mental_accounts.report.statistics import mean_interval
+from robot_table import acted, cell, peers
 
-PEERS = "evidence/q7-peers.json"
-ROBOTS = {"hopper": "Hopper-v5", "walker2d": "Walker2d-v5", "halfcheetah": "HalfCheetah-v5"}
 SAMPLED = "evaluation/return_mean_sampled"
 QUESTIONS = {
     "q1": "Q1. Does a ledger help where only memory helps, on data that it did not make?",
@@ -39,12 +35,6 @@ return: with the mean action, and with sampled actions where they were played; [
 minutes are those of a run; several ran at a time."""
 DECIDING = """**What decides**: differences of returns, paired by seed; p of a paired t-test, alone and after Holm's
 correction over this table; *detectable* is the difference that would have been detected with a probability of 80%."""
-
-
-def cell(values: Sequence[float]) -> str:
-    """A mean with its interval."""
-    found = mean_interval(list(values))
-    return written(found, digits_of(found.estimate))
 
 
 def plain(value: float) -> str:
@@ -92,23 +82,15 @@ def table(studies: Studies, question: str, file: str) -> str:
             if runs := found.of(task, method):
                 lines.append(rows_of(task, words.get(method, f"`{method}`"), runs))
         if question == "q7":
-            steps = float(np.mean([run.lines[-1]["env_steps"] for run in found.runs]))
-            lines += peer_rows(studies.folder, task, steps)
+            lines += peer_rows(studies.folder, task, acted(studies, file))
     return "\n".join(lines)
 
 
 def peer_rows(folder: Path, task: str, steps: float) -> Iterator[str]:
-    """SAC and TD3 from scratch on the robot of a task, at their first evaluation after at least as many steps."""
-    env_id = ROBOTS[task.partition("-")[0]]
-    runs = json.loads((folder / PEERS).read_text())["runs"] if (folder / PEERS).exists() else []
-    for method in ("SAC", "TD3"):
-        chosen = [run["curve"] for run in runs if (run["env_id"], run["method"]) == (env_id, method)]
-        points = [[point for point in curve if point["env_steps"] >= steps - 1] for curve in chosen]
-        returns = [float(np.mean(point[0]["returns"])) for point in points if point]
-        if returns:
-            reached = points[0][0]["env_steps"]
-            words = f"{method} from scratch (sbx)"
-            yield f"| {task} | {words} | {len(returns)} | | {cell(returns)} | | | {reached:,} | | | |"
+    """SAC and TD3 from scratch on the robot of a task, as rows."""
+    for method, reached, returns in peers(folder, task, steps):
+        words = f"{method} from scratch (sbx)"
+        yield f"| {task} | {words} | {len(returns)} | | {cell(returns)} | | | {reached:,} | | | |"
 
 
 def page(studies: Studies) -> str:

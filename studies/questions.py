@@ -134,15 +134,36 @@ SMALLER = (
 )  # fmt: skip
 """Q7: a smaller network than the published."""
 BY_VALUES = "imitate=offline,alpha=1,normalised=True,lambda_lr=3e-3,likelihood=squashed"
+SUPERVISED, TD3_ODT, TD3_ALONE, TD3_LEDGER = "odt:improve=none", "dt", f"odt:{BY_VALUES}", f"ledger-odt:{BY_VALUES}"
 Q7_METHODS = {
-    "odt:improve=none": "ODT, no critics",
-    "dt": "td3+odt: critics and imitation",
-    f"odt:{BY_VALUES}": "td3 alone: critics, imitation only offline",
-    f"ledger-odt:{BY_VALUES}": "td3 alone with a ledger",
+    SUPERVISED: "ODT, no critics",
+    TD3_ODT: "td3+odt: critics and imitation",
+    TD3_ALONE: "td3 alone: critics, imitation only offline",
+    TD3_LEDGER: "td3 alone with a ledger",
+}
+Q7_DECIDES = {
+    "td3+odt against odt": (TD3_ODT, SUPERVISED),
+    "td3+odt against td3 alone": (TD3_ODT, TD3_ALONE),
+    "a ledger against none": (TD3_LEDGER, TD3_ALONE),
+}
+ABOVE = f"{SIGNS},credit=advantage"
+BROKEN_LEDGER, BROKEN_TD3_LEDGER = f"ledger-odt:{ABOVE},improve=none", f"ledger-odt:{ABOVE},{BY_VALUES}"
+BROKEN_METHODS = {
+    SUPERVISED: Q7_METHODS[SUPERVISED],
+    BROKEN_LEDGER: "ODT with a ledger above a baseline, no critics",
+    TD3_ODT: Q7_METHODS[TD3_ODT],
+    TD3_ALONE: Q7_METHODS[TD3_ALONE],
+    BROKEN_TD3_LEDGER: "td3 alone with a ledger above a baseline",
+}
+"""Q7 on the robot with a hidden fault; its ledger has Q4's accounts, and is also tried without critics."""
+BROKEN_DECIDES = {
+    "td3+odt against odt": (TD3_ODT, SUPERVISED),
+    "a ledger against none, no critics": (BROKEN_LEDGER, SUPERVISED),
+    "a ledger against none, td3 alone": (BROKEN_TD3_LEDGER, TD3_ALONE),
 }
 
 
-FOLLOWING, PUBLISHED = "odt:improve=none", "odt:improve=none,targets=task"
+FOLLOWING, PUBLISHED = SUPERVISED, f"{SUPERVISED},targets=task"
 """Q8: ODT whose target returns follow the replay buffer, as all of Q7, and with those that are published."""
 
 
@@ -154,17 +175,6 @@ RANDOM = {
 """Q7: tasks of random data, whose critics have normalised layers where that helped on seed 100."""
 
 
-ABOVE = f"{SIGNS},credit=advantage"
-Q7_BROKEN = {
-    "odt:improve=none": Q7_METHODS["odt:improve=none"],
-    f"ledger-odt:{ABOVE},improve=none": "ledger above a baseline, no critics",
-    "dt": Q7_METHODS["dt"],
-    f"odt:{BY_VALUES}": Q7_METHODS[f"odt:{BY_VALUES}"],
-    f"ledger-odt:{ABOVE},{BY_VALUES}": "td3 alone with a ledger above a baseline",
-}
-"""The robot with a hidden fault; its ledger has Q4's accounts, and is also tried without critics."""
-
-
 def q7() -> Iterator[tuple[str, Call]]:
     """Getting better by acting: about 100,000 steps, from good data in 80 iterations, from random ones in 25."""
     for task in PAPERS:
@@ -173,7 +183,12 @@ def q7() -> Iterator[tuple[str, Call]]:
     for task, chosen in RANDOM.items():
         yield task, Call((task,), tuple(Q7_METHODS), "td3", (*changed(*larger, among=SMALLER), *chosen))
     broken = (*changed(*larger, among=SMALLER), "reward_transform=standardised", "online_iterations=12")
-    yield ROBOT, Call((ROBOT,), tuple(Q7_BROKEN), "td3", broken)
+    yield ROBOT, Call((ROBOT,), tuple(BROKEN_METHODS), "td3", broken)
+
+
+def decides_q7(task: str) -> dict[str, tuple[str, str]]:
+    """The comparisons that decide question 7 on a task."""
+    return BROKEN_DECIDES if task == ROBOT else Q7_DECIDES
 
 
 STUDIES: dict[str, dict[str, Call]] = {
@@ -192,7 +207,7 @@ STUDIES: dict[str, dict[str, Call]] = {
 WORDS: dict[str, dict[str, str]] = {
     **dict.fromkeys(("q1", "q2", "q3"), Q1_METHODS),
     "q4": Q4_WITHOUT | Q4_LEDGERS,
-    "q7": Q7_METHODS | Q7_BROKEN,
+    "q7": Q7_METHODS | BROKEN_METHODS,
     "q8": {FOLLOWING: "ODT, targets that follow the replay buffer", PUBLISHED: "ODT, published targets"},
 }
 """What methods are called in tables, by question; others by their labels."""

@@ -102,7 +102,7 @@ def one_step_episodes(action: ma.ActionSpec, count: int = 64) -> Trajectories:
 
 @pytest.mark.parametrize("method", ["dt", "bc", "gru", "ledger-odt"])
 def test_values_are_those_of_a_task_without_an_end(method: str, device: str) -> None:
-    """V = 1 + γ V, so values approach 1 / (1 - γ), though no episode has a second step; on a GPU in a captured graph."""
+    """V = 1 + γ V, so values approach 1 / (1 - γ), though no episode has a second step; on a GPU in a graph."""
     accounts = {"ledger_input": "state"} if method == "ledger-odt" else {}
     policy = make_policy(tiny(accounts, method=method, action=BOX, dropout=0.0)).to(device)
     store = one_step_episodes(BOX).to(device)
