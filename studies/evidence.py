@@ -6,9 +6,8 @@
     python studies/evidence.py q1 runs/evidence --skip 3 --pack results/evidence           # another part: later seeds
 
 The runs of all calls make one queue, so that no machine waits for the last runs of a call. `--pack` writes one small
-file per call, for `report`; what an earlier part has put there stays. `--choosing` takes the seeds on which forms are
-chosen (100 to 104) instead of those of the results; give these runs folders of their own, such as runs/choosing and
-results/choosing.
+file per call, for `report`; what an earlier part has put there stays. `--choosing` makes the runs by which
+forms are chosen, on seeds 100 to 104; give them folders of their own, such as runs/choosing and results/choosing.
 """
 
 import argparse
@@ -27,7 +26,7 @@ from mental_accounts.front_door.compare import pack_study, plan_study, seeds_fro
 from mental_accounts.study.launch import run_jobs
 from mental_accounts.study.plan import parse_changes
 from mental_accounts.study.running import Running
-from questions import STUDIES, Call
+from questions import CHOICES, STUDIES, Call
 
 FIRST_SEED, FIRST_CHOOSING = 1000, 100
 
@@ -76,7 +75,7 @@ def main() -> None:
     parser.add_argument("questions", nargs="+", choices=STUDIES, metavar="question", help=", ".join(STUDIES))
     parser.add_argument("folder", type=Path, help="where the runs are")
     parser.add_argument("--only", nargs="*", help="names of calls; default: all")
-    parser.add_argument("--choosing", action="store_true", help="the seeds on which forms are chosen")
+    parser.add_argument("--choosing", action="store_true", help="the runs by which forms are chosen")
     parser.add_argument("--seeds", type=int, help="how many seeds; default: the protocol's, less those skipped")
     parser.add_argument("--skip", type=int, default=0, help="how many of the first seeds are left to another part")
     parser.add_argument("--seconds", type=float, help="stop after so long; the same command goes on")
@@ -84,7 +83,10 @@ def main() -> None:
     parser.add_argument("--commands", action="store_true", help="print the calls, run nothing")
     parser.add_argument("--pack", type=Path, help="pack what there is into this folder, after running")
     given = parser.parse_args()
-    known = [(question, name) for question in given.questions for name in STUDIES[question]]
+    studies = CHOICES if given.choosing else STUDIES
+    if nothing := [question for question in given.questions if question not in studies]:
+        parser.error(f"nothing is chosen for {nothing[0]}, only for {', '.join(CHOICES)}")
+    known = [(question, name) for question in given.questions for name in studies[question]]
     unknown = [name for name in given.only or () if name not in {name for _, name in known}]
     if unknown:
         parser.error(f"there is no call {unknown[0]!r}; there are {', '.join(name for _, name in known)}")
@@ -95,7 +97,7 @@ def main() -> None:
             continue
         whole = given.folder / question / name
         out = whole if given.skip == 0 else whole.with_name(f"{name}-from-{first}")
-        call = STUDIES[question][name]
+        call = studies[question][name]
         calls[out] = replace(call, seeds=given.seeds or call.seeds - given.skip)
         packed[whole] = f"{question}-{name}.jsonl.gz"
     if given.commands:

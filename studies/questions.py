@@ -26,6 +26,16 @@ Q1_METHODS = {
     "bc": "behaviour cloning",
 }
 RIVALS = ("ledger-odt", GRU)
+CHANNELS = 'ledger_channels=["mean","count"]'
+LEDGER_FORMS = tuple(
+    f"ledger-odt:{change}"
+    for change in ("phi=0.05", "phi=0.15", "phi=0.3", CHANNELS, f"{CHANNELS},phi=0.15", f"{CHANNELS},phi=0.3")
+)
+GRU_FORMS = tuple(
+    f"{GRU}{change}"
+    for change in ("", ",hidden=128", ",lr=3e-4", ",gru_layers=2", ",hidden=128,lr=3e-4", ",hidden=128,gru_layers=2")
+)
+"""Q1 to Q3: as many forms of each rival are tried on the seeds of choice."""
 LEARNING = (
     "held_out=0.1", "patience=5", "pretrain_iterations=20", "updates_per_pretrain_iteration=400",
     "pretrain_eval_every=5",
@@ -204,6 +214,11 @@ STUDIES: dict[str, dict[str, Call]] = {
     "q8": {"targets": Call(PAPERS, (PUBLISHED, FOLLOWING), "td3", (*SMALLER, "online_iterations=80"))},
 }
 """By question of the protocol, then by name."""
+CHOICES: dict[str, dict[str, Call]] = {
+    "q1": {"forms": Call(BOTH, (*LEDGER_FORMS, *GRU_FORMS), seeds=3)},
+    "q4": STUDIES["q4"],
+}
+"""What is run on the seeds of choice, by the question that a form is chosen for."""
 WORDS: dict[str, dict[str, str]] = {
     **dict.fromkeys(("q1", "q2", "q3"), Q1_METHODS),
     "q4": Q4_WITHOUT | Q4_LEDGERS,

@@ -19,6 +19,16 @@ def make(folder: Path, **changes: object) -> Study:
     return Study(**(values | changes))
 
 
+def test_a_methods_values_can_be_lists(tmp_path: Path) -> None:
+    arms = (Arm.parse('ledger-odt:ledger_channels=["mean","count"],phi=0.2'), Arm.parse("ledger-odt:hidden=32"))
+    first, second = (job.config.model for job in make(tmp_path, arms=arms).jobs[:2])
+    assert (first.accounts.ledger_channels, first.accounts.phi) == (("mean", "count"), 0.2)
+    assert (second.accounts.ledger_channels, second.hidden) == (("balance",), 32)
+    unknown = make(tmp_path, arms=(Arm.parse('ledger-odt:ledger_channels=["mean","counts"]'),))
+    with pytest.raises(UsageError, match="channels must be of"):
+        list(unknown.jobs)
+
+
 def test_every_task_with_every_method_and_seed_paired(tmp_path: Path) -> None:
     arms = (Arm.parse("odt"), Arm.parse("ewa-vq-odt:account_scope=window,beta=0.5"))
     study = make(tmp_path, tasks=("hopper-medium", "walker2d-medium-replay"), arms=arms)

@@ -17,6 +17,7 @@ from torch import Tensor
 from mental_accounts.learning.episodes import Episode
 from mental_accounts.learning.evaluation import Subject, play_subject
 from mental_accounts.policy import Actor, DecisionTransformer, Window
+from mental_accounts.policy.evaluation_mode import in_evaluation_mode
 from mental_accounts.policy.heads import ActionDistribution, Categorical
 
 Array = NDArray[Any]
@@ -79,11 +80,8 @@ def without_accounts(policy: DecisionTransformer, window: Window, played: Episod
 
 def _predicted(policy: DecisionTransformer, window: Window) -> ActionDistribution:
     """The distribution of the last step's action, as in acting: without dropout."""
-    was_training = policy.training
-    try:
-        return policy.eval().forward(window, last_only=True)
-    finally:
-        policy.train(was_training)
+    with in_evaluation_mode(policy):
+        return policy.forward(window, last_only=True)
 
 
 def play_without_accounts(subject: Subject, episodes: int, seed: int) -> Sequence[Episode]:

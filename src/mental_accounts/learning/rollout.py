@@ -12,6 +12,7 @@ from mental_accounts.learning.parallel_envs import Environments
 from mental_accounts.learning.seeds import derive
 from mental_accounts.learning.stepping import Array, Board
 from mental_accounts.policy import Actor
+from mental_accounts.policy.evaluation_mode import in_evaluation_mode
 
 TOLD = ("foregone", "action_masks")
 """What only some environments tell."""
@@ -37,16 +38,17 @@ def play(
     actor.begin(target_return, derive(seed, "actions"))
     board = environments.board
     log = _Log(board)
-    while not log.over.all():
-        on_step()
-        actions = actor.act(board.observations, board.action_masks)
-        if not np.isfinite(actions).all():
-            raise DivergenceError(f"the policy's actions are no longer finite, in step {log.t}: training diverged")
-        log.before_step()
-        environments.step(actions, ~log.over, log.t)
-        log.after_step()
-        actions[:] = board.actions
-        actor.record(board.rewards, log.over, actions, board.foregone)
+    with in_evaluation_mode(actor.policy):
+        while not log.over.all():
+            on_step()
+            actions = actor.act(board.observations, board.action_masks)
+            if not np.isfinite(actions).all():
+                raise DivergenceError(f"the policy's actions are no longer finite, in step {log.t}: training diverged")
+            log.before_step()
+            environments.step(actions, ~log.over, log.t)
+            log.after_step()
+            actions[:] = board.actions
+            actor.record(board.rewards, log.over, actions, board.foregone)
     return log.episodes(actions.dtype)
 
 

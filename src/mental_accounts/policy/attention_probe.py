@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mental_accounts.accounts import attention_drift, range_drift_bound
 from mental_accounts.policy.decision_transformer import DecisionTransformer
+from mental_accounts.policy.evaluation_mode import in_evaluation_mode
 from mental_accounts.policy.long_attention import PADDED_BIAS, is_by_column
 from mental_accounts.policy.transformer import Attention
 from mental_accounts.policy.window import Window
@@ -52,12 +53,10 @@ def attention_of(policy: DecisionTransformer, window: Window) -> list[LayerAtten
 
     parts = [part for part in policy.modules() if isinstance(part, Attention)]
     hooks = [part.register_forward_pre_hook(look) for part in parts]
-    was_training = policy.training
     try:
-        policy.eval()
-        policy(window)
+        with in_evaluation_mode(policy):
+            policy(window)
     finally:
-        policy.train(was_training)
         for hook in hooks:
             hook.remove()
     logits, bias = layers[-1].logits, layers[-1].bias

@@ -18,6 +18,7 @@ from mental_accounts.accounts import StateBaseline
 from mental_accounts.checks import check_codes, check_finite, looking_is_free
 from mental_accounts.policy.context import Context, Observations
 from mental_accounts.policy.encoders import StateEncoder
+from mental_accounts.policy.evaluation_mode import in_evaluation_mode
 from mental_accounts.policy.heads import ActionDistribution, disturbed, make_head
 from mental_accounts.policy.long_attention import column_mask, is_long
 from mental_accounts.policy.policy_accounts import PolicyAccounts
@@ -252,12 +253,8 @@ class DecisionTransformer(nn.Module):
     ) -> ActionDistribution:
         """The distribution behind `act`, (num_envs, 1, ...)."""
         context.observe(observations, action_masks)
-        was_training = self.training
-        try:
-            self.eval()
+        with in_evaluation_mode(self):
             distribution, memory = self.predict(context.window(), last_only=True)
-        finally:
-            self.train(was_training)
         if memory is not None:
             context.remember(memory)
         return distribution

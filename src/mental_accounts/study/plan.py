@@ -6,6 +6,7 @@ same seed share everything random across methods: data, initial weights, windows
 
 import difflib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,6 +26,8 @@ __all__ = ["STUDY_FILE", "Arm", "Job", "Study", "parse_changes", "with_changes"]
 STUDY_FILE = "study.json"
 OWN_FLAGS = {"task": "--task", "method": "--methods", "seed": "--seeds and --first-seed"}
 """Fields that a study sets itself."""
+BETWEEN_CHANGES = re.compile(r",(?![^\[]*\])")
+"""A comma that is not inside of a list."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ class Arm:
 
     @classmethod
     def parse(cls, text: str) -> "Arm":
-        """`METHOD` or `METHOD:field=value,field=value`."""
+        """`METHOD` or `METHOD:field=value,field=value`; a value can be a JSON list, `field=["one","other"]`."""
         name, _, rest = text.partition(":")
         known: tuple[Method, ...] = get_args(Method)
         method = next((one for one in known if one == name), None)
@@ -47,7 +50,7 @@ class Arm:
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.3)
             hint = f"did you mean {close[0]}? " if close else ""
             raise UsageError(f"there is no method {name!r}; {hint}there are {', '.join(known)}")
-        return cls(text, method, parse_changes([item for item in rest.split(",") if item]))
+        return cls(text, method, parse_changes([item for item in BETWEEN_CHANGES.split(rest) if item]))
 
     @property
     def folder(self) -> str:
