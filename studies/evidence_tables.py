@@ -4,6 +4,7 @@ Returns are of the last policy: the mean over seeds, with a 95% interval from fi
 cost stands beside them.
 """
 
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -31,8 +32,8 @@ HEAD = "# The evidence of version 0.2"
 INTRODUCTION = """What is asked, and how it is decided: [the protocol](../../studies/PROTOCOL.md), written before the
 runs. The answers in a few words: [README](../../README.md#results). Below is every run that has been made, one packed
 file for each study (`mental-accounts report FILE` makes its full report), as means over seeds of the last policy's
-return: with the mean action, and with sampled actions where they were played; [95%] intervals over seeds. Steps and
-minutes are those of a run; several ran at a time."""
+return: with the mean action, and with sampled actions where they were played; [95%] intervals over seeds. Steps,
+minutes and memory (of the GPU, where there is one) are those of a run; several ran at a time."""
 DECIDING = """**What decides**: differences of returns, paired by seed; p of a paired t-test, alone and after Holm's
 correction over this table; *detectable* is the difference that would have been detected with a probability of 80%."""
 
@@ -47,15 +48,17 @@ def rows_of(task: str, words: str, runs: Sequence[Run]) -> str:
     curves = [run.curve(RETURN)[1] for run in runs]
     sampled = [float(run.lines[-1][SAMPLED]) for run in runs if SAMPLED in run.lines[-1]]
     before = [run.lines[place][RETURN] for run in runs if (place := _end_of_pretraining(run)) is not None]
-    cost = {
+    spent = {
         name: np.mean([run.summary.get(name) or 0 for run in runs]) for name in ("env_steps", "steps_read", "seconds")
     }
     weights = runs[0].summary.get("parameters")
+    memory = runs[0].summary.get("gpu_memory") or runs[0].summary.get("memory")
     cells = [
         task, words, str(len(runs)), plain(float(np.mean(before))) if before else "",
         cell([curve[-1] for curve in curves]), cell(sampled) if sampled else "",
-        plain(float(np.mean([curve.max() for curve in curves]))), f"{cost['env_steps']:,.0f}",
-        "" if weights is None else f"{weights:,}", f"{cost['steps_read'] / 1e6:.1f}", f"{cost['seconds'] / 60:.1f}",
+        plain(float(np.mean([curve.max() for curve in curves]))), f"{spent['env_steps']:,.0f}",
+        "" if weights is None else f"{weights:,}", f"{spent['steps_read'] / 1e6:.1f}", f"{spent['seconds'] / 60:.1f}",
+        "" if memory is None else f"{memory / 2**30:.1f}",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |"
 
@@ -68,7 +71,7 @@ def _end_of_pretraining(run: Run) -> int | None:
 
 COLUMNS = (
     "task", "form", "seeds", "after pretraining", "last return [95%]", "sampled [95%]", "best", "online steps",
-    "weights", "million steps read", "minutes",
+    "weights", "million steps read", "minutes", "GiB",
 )  # fmt: skip
 HEADER = f"| {' | '.join(COLUMNS)} |\n|---|---|" + "---:|" * (len(COLUMNS) - 2)
 
@@ -90,7 +93,7 @@ def peer_rows(folder: Path, task: str, steps: float) -> Iterator[str]:
     """SAC and TD3 from scratch on the robot of a task, as rows."""
     for method, reached, returns in peers(folder, task, steps):
         words = f"{method} from scratch (sbx)"
-        yield f"| {task} | {words} | {len(returns)} | | {cell(returns)} | | | {reached:,} | | | |"
+        yield f"| {task} | {words} | {len(returns)} | | {cell(returns)} | | | {reached:,} | | | | |"
 
 
 def page(studies: Studies) -> str:
@@ -109,7 +112,24 @@ def page(studies: Studies) -> str:
             parts.append(table(studies, question, file))
         if tested := deciding.get(question):
             parts += [DECIDING, decided(tested)]
+        parts += cost(studies.folder, question)
     return "\n\n".join(parts) + "\n"
+
+
+def cost(folder: Path, question: str) -> Iterator[str]:
+    """What an update and a step of acting take, where that was measured (hidden_cost.py)."""
+    file = folder / "evidence" / f"{question}-cost.json"
+    if not file.exists():
+        return
+    measured = json.loads(file.read_text())
+    hardware, words = measured["hardware"], questions.WORDS[question]
+    where = hardware["gpu"] if measured["device"] == "cuda" else f"{hardware['cpus']} CPU cores ({hardware['cpu']})"
+    yield f"**[Cost]({file.name})** of an update, and of a step in ten environments; {where}, all forms in turn:"
+    lines = ["| form | update, ms | times ODT's | step, ms | times ODT's |", "|---|---:|---:|---:|---:|"]
+    for method, found in measured["forms"].items():
+        cells = [f"{found[f'{what}_{kind}']:.2f}" for what in ("update", "step") for kind in ("ms", "ratio")]
+        lines.append(f"| {words[method]} | {' | '.join(cells)} |")
+    yield "\n".join(lines)
 
 
 def comparisons(studies: Studies) -> dict[str, tuple[Tested, ...]]:

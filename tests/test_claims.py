@@ -195,6 +195,22 @@ def test_asking_for_what_has_been_reached(results: Path) -> None:
     assert "**Higher**: hopper-medium +" in found
 
 
+def test_what_forms_cost_stands_beside_what_they_earn(results: Path) -> None:
+    put(results, "evidence/q1-hidden.jsonl.gz", lambda _, method: 20.0, questions.STUDIES["q1"]["hidden"])
+    assert "**[Cost]" not in evidence_tables.page(Studies(results))
+    forms = {"odt": 1.0, questions.GRU: 2.5}
+    measured = {
+        form: {"update_ms": 10 * ratio, "update_ratio": ratio, "step_ms": ratio / 2, "step_ratio": ratio}
+        for form, ratio in forms.items()
+    }
+    hardware = {"cpus": 2, "cpu": "some", "gpu": None}
+    file = results / "evidence" / "q1-cost.json"
+    file.write_text(json.dumps({"device": "cpu", "hardware": hardware, "forms": measured}))
+    page = evidence_tables.page(Studies(results))
+    assert "ten environments; 2 CPU cores (some), all forms in turn:" in page
+    assert "| GRU, reads rewards | 25.00 | 2.50 | 1.25 | 2.50 |" in page
+
+
 def test_every_study_stands_in_a_table(results: Path) -> None:
     call = questions.STUDIES["q7"]["hopper-medium"]
     put(results, "evidence/q7-hopper-medium.jsonl.gz", lambda _, method: 2000.0 + 500 * (method == "dt"), call)
