@@ -31,18 +31,20 @@ RAW = ["--model.accounts.phi", "0.2", "--model.accounts.reward-transform", "raw"
 RAW += ["--model.accounts.reward-clip", "None"]
 LEDGER = ["--method", "ledger-odt", "--model.accounts.ledger-channels", "mean", "count", *RAW]
 BALANCES = ["--method", "ledger-odt", *RAW]
-HIDDEN_ARM_RUN = ["--values.discount", "0", "--values.critic-hidden", "256", "--batch-size", "128"]
+HIDDEN_ARM_RUN = ["--values.discount", "0", "--values.critic-hidden", "256"]
 HIDDEN_ARM_RUN += ["--random-episodes", "40", "--online-iterations", "40", "--episodes-per-iteration", "8"]
 HIDDEN_ARM_RUN += ["--updates-per-iteration", "300"]
+WINDOWS, EPISODES = ["--batch-size", "128"], ["--batch-size", "16"]
+"""Of an update on hidden-arm: windows of 5 steps, or whole episodes of 200."""
 BANDIT_RUN = ["--episodes-per-iteration", "4", "--values.discount", "0.9"]
 FORMS: dict[tuple[str, str], list[str]] = {
     ("CartPole-v1", "odt"): [],
     ("Pendulum-v1", "odt"): [],
     (BANDIT, "ledger-odt"): [*LEDGER, *BANDIT_RUN],
     (BANDIT, "odt"): BANDIT_RUN,
-    (HIDDEN_ARM, "ledger-odt"): [*BALANCES, *HIDDEN_ARM_RUN],
-    (HIDDEN_ARM, "gru"): ["--method", "gru", *HIDDEN_ARM_RUN],
-    (HIDDEN_ARM, "odt"): HIDDEN_ARM_RUN,
+    (HIDDEN_ARM, "ledger-odt"): [*BALANCES, *HIDDEN_ARM_RUN, *WINDOWS],
+    (HIDDEN_ARM, "gru"): ["--method", "gru", *HIDDEN_ARM_RUN, *EPISODES],
+    (HIDDEN_ARM, "odt"): [*HIDDEN_ARM_RUN, *WINDOWS],
 }
 """Environment and method -> arguments beside the preset's."""
 FIRST_SEED = 1000

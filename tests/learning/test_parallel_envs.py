@@ -142,6 +142,22 @@ def test_random_episodes_are_those_of_the_spaces() -> None:
     envs.close()
 
 
+def test_a_policy_in_training_plays_without_dropout_and_goes_on_training() -> None:
+    policy, envs = make_policy(ENV_ID), Environments(functools.partial(make_environment, ENV_ID), 3)
+    assert policy.config.dropout > 0
+
+    def stop() -> None:
+        assert not policy.training
+        raise KeyboardInterrupt
+
+    played = [play(Actor(policy.train(mode), 3, sample=False), envs, 4.0, 0) for mode in (False, True)]
+    assert equal(*played)
+    with pytest.raises(KeyboardInterrupt):
+        play(Actor(policy, 3, sample=False), envs, 4.0, 0, on_step=stop)
+    assert all(part.training for part in policy.modules())
+    envs.close()
+
+
 def test_a_log_grows(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = make_policy(ENV_ID)
     envs = Environments(lambda: make_environment(ENV_ID), 3)
