@@ -170,9 +170,9 @@ def q7(studies: Studies) -> Answer:
     """What critics and a ledger change, task by task; the returns stand in a table of their own (robot_table.py)."""
     pairs = [
         Pair(f"{task}, {words}", file, task, method, against)
-        for task in questions.STUDIES["q7"]
+        for task, decides in questions.Q7_DECIDES.items()
         for file in packed("q7", task)
-        for words, (method, against) in questions.decides_q7(task).items()
+        for words, (method, against) in decides.items()
     ]
     return answered(studies, pairs, 5, before="Returns: the table of robots below. ")
 

@@ -99,7 +99,7 @@ CLAIMS = (
     ),
     Claim(
         "Does a robot's policy get better by acting?",
-        (from_evidence("q7", found_in.q7, packed("q7"), needs_all=False),),
+        (from_evidence("q7", found_in.q7, packed("q7", *questions.Q7_DECIDES), needs_all=False),),
         "Q7",
     ),
     Claim(

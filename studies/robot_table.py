@@ -18,7 +18,7 @@ COLUMNS = {
     "ODT": (questions.SUPERVISED,),
     "ODT, ledger": (questions.BROKEN_LEDGER,),
     "td3+odt": (questions.TD3_ODT,),
-    "td3 alone": (questions.TD3_ALONE,),
+    "td3 alone": (questions.TD3_ALONE, questions.TD3_EVERY_STEP),
     "td3 alone, ledger": (questions.TD3_LEDGER, questions.BROKEN_TD3_LEDGER),
 }
 """What each column shows: the first of these forms that a task has."""
@@ -53,8 +53,8 @@ def table(studies: Studies) -> str:
         f"| task | online steps | {' | '.join(COLUMNS)} | SAC | TD3 |",
         "|---|---:|" + "---:|" * (len(COLUMNS) + 2),
     ]
-    for task in questions.STUDIES["q7"]:
-        file = f"evidence/q7-{task}.jsonl.gz"
+    for name, call in questions.STUDIES["q7"].items():
+        (task,), file = call.tasks, f"evidence/q7-{name}.jsonl.gz"
         if file not in studies:
             continue
         steps, cells = acted(studies, file), []
@@ -63,5 +63,6 @@ def table(studies: Studies) -> str:
             cells.append(next((cell(values) for values in found if values), ""))
         others = {name: cell(returns) for name, _, returns in peers(studies.folder, task, steps)}
         cells += [others.get(name, "") for name in ("SAC", "TD3")]
-        lines.append(f"| {task} | {1_000 * round(steps / 1_000):,} | {' | '.join(cells)} |")
+        words = f"{task}, an update for every step" if questions.TD3_EVERY_STEP in call.methods else task
+        lines.append(f"| {words} | {1_000 * round(steps / 1_000):,} | {' | '.join(cells)} |")
     return "\n".join(lines)
