@@ -1,6 +1,6 @@
 """What processes that share a GPU reach together: updates per second of N runs at once, with MPS and without.
 
-    python benchmarks/bench_sharing.py [--counts 1 2 4 8 15] [--seconds 2] [--json FILE]
+    python benchmarks/bench_sharing.py [--cases …] [--counts 1 2 4 8 15] [--seconds 2] [--json FILE]
 
 Every process makes the same update, captured, on data of its own; the first N of them work at a time. Also: how many
 kernels an update has, and what they take if nothing else runs.
@@ -19,11 +19,14 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 PAPER = {"method": "odt", "batch": 64, "hidden": 512, "layers": 4, "heads": 4}
 SMALL = {"method": "dt", "improve": "td3", "batch": 128, "hidden": 128, "layers": 3, "heads": 1}
+LEDGER = {"method": "ledger-odt", "ledger": "state", "context": 5, "batch": 64, "hidden": 64, "layers": 3, "heads": 4}
 CASES: dict[str, dict[str, Any]] = {
     "hidden 512, batch 64": PAPER | {"compiled": False},
     "hidden 512, batch 64, compiled": PAPER | {"compiled": True},
     "hidden 128, batch 128, td3": SMALL | {"compiled": False},
     "hidden 128, batch 128, td3, compiled": SMALL | {"compiled": True},
+    "hidden 64, K = 5, batch 64, ledger": LEDGER | {"compiled": False},
+    "hidden 64, K = 5, batch 64, ledger, compiled": LEDGER | {"compiled": True},
 }
 AT_A_TIME, PROFILED = 20, 5
 
@@ -91,7 +94,7 @@ class Process:
         self._process.wait()
 
 
-def measure(with_mps: bool, counts: list[int], seconds: float) -> list[dict[str, Any]]:
+def measure(with_mps: bool, cases: list[str], counts: list[int], seconds: float) -> list[dict[str, Any]]:
     from mental_accounts.study.mps import multi_process_service
 
     rows = []
@@ -103,7 +106,7 @@ def measure(with_mps: bool, counts: list[int], seconds: float) -> list[dict[str,
         processes = [Process(environ) for _ in range(max(counts))]
         for process in processes:
             stack.callback(process.end)
-        for case in CASES:
+        for case in cases:
             for process in processes:
                 process.tell(case=case)
             made = max(process.hear()["took"] for process in processes)
@@ -122,6 +125,7 @@ def measure(with_mps: bool, counts: list[int], seconds: float) -> list[dict[str,
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     arguments.add_argument("--counts", type=int, nargs="+", default=[1, 2, 4, 8, 15])
     arguments.add_argument("--seconds", type=float, default=2.0)
     arguments.add_argument("--json", type=Path)
@@ -132,7 +136,7 @@ def main() -> None:
         return
     from mental_accounts.learning.run_folder import surroundings
 
-    rows = [row for with_mps in (True, False) for row in measure(with_mps, asked.counts, asked.seconds)]
+    rows = [row for with_mps in (True, False) for row in measure(with_mps, asked.cases, asked.counts, asked.seconds)]
     if asked.json is not None:
         asked.json.write_text(json.dumps({"command": sys.argv, **surroundings(), "rows": rows}, indent=1) + "\n")
 
