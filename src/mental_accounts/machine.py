@@ -21,6 +21,12 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def most_threads() -> int:
+    """How many threads a process should take at most: as many as `OMP_NUM_THREADS` says, else one for each core."""
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return int(first) if first.isdecimal() and int(first) else usable_cores()
+
+
 def available_memory() -> int:
     """Bytes that new processes may take: of the machine, and of the container where there is one."""
     left = [_of_machine()]

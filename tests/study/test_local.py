@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from mental_accounts import machine
 from mental_accounts.config import TrainConfig
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.study.local import LocalLauncher
@@ -23,11 +24,11 @@ def study_of(aim: TrainConfig, folder: Path, seeds: tuple[int, ...] = (0, 1)) ->
     return Study(folder, ("imported/aim",), (Arm.parse("odt"), Arm.parse("ewa-vq-odt")), seeds, aim, "test")
 
 
-def launch(jobs: list[Job], workers: int = 2) -> tuple[dict[str, str], str]:
+def launch(jobs: list[Job], workers: int = 2, threads: int | None = 1) -> tuple[dict[str, str], str]:
     with Path(os.devnull).open("w") as nowhere:
         console = Console(file=nowhere, record=True, force_terminal=False, width=200)
         with StudyView(len(jobs), 0, console) as view:
-            problems = LocalLauncher(workers, threads=1).run(jobs, view)
+            problems = LocalLauncher(workers, threads).run(jobs, view)
     return problems, console.export_text()
 
 
@@ -42,6 +43,24 @@ def test_runs_finish_and_a_failing_one_stops_nobody(aim: TrainConfig, tmp_path: 
     assert [job.is_finished for job in study.jobs] == [True, False, True, True]
     assert f"FAILED: {broken.name}" in shown
     assert "finished 3/4" in shown
+
+
+@pytest.mark.parametrize(("said", "most"), [("1", 1), ("3,2", 3), ("0", 8), ("many", 8), ("", 8)])
+def test_runs_have_no_more_threads_than_the_user_wants(said: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", said)
+    monkeypatch.setattr(machine, "usable_cores", lambda: 8)
+    assert machine.most_threads() == most
+
+
+def test_a_single_run_at_a_time_keeps_to_the_users_threads(
+    aim: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    study = study_of(aim, tmp_path / "study", seeds=(0,))
+    study.write(["test"])
+    problems, shown = launch(study.jobs[:1], workers=1, threads=None)
+    assert problems == {}
+    assert "runs at a time: 1, threads each: 1" in shown
 
 
 def test_parallel_runs_equal_runs_by_themselves(aim: TrainConfig, tmp_path: Path) -> None:

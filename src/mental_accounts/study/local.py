@@ -7,6 +7,7 @@ from threading import Event, Lock, Thread
 from typing import Any
 
 from mental_accounts.learning.events import from_plain
+from mental_accounts.machine import most_threads
 from mental_accounts.study.data_ahead import DataAhead
 from mental_accounts.study.mps import multi_process_service
 from mental_accounts.study.plan import Job
@@ -40,7 +41,8 @@ class LocalLauncher:
         room = Room.for_jobs(jobs)
         most = min(self.workers or room.cores, len(jobs))
         limit = most if self.workers is not None else min(most, room.runs())
-        threads = self.threads or max(1, room.cores // (limit if room.gpu is None else most))
+        share = max(1, room.cores // (limit if room.gpu is None else most))
+        threads = self.threads or min(share, most_threads())
         shares_gpu = room.gpu is not None and most > 1
         with DataAhead(jobs, view) as data, multi_process_service(wanted=shares_gpu) as environ:
             where = "" if not shares_gpu else ", on one GPU through MPS" if environ else ", on one GPU"
