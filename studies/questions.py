@@ -166,6 +166,12 @@ BROKEN_METHODS = {
     BROKEN_TD3_LEDGER: "td3 alone with a ledger above a baseline",
 }
 """Q7 on the robot with a hidden fault; its ledger has Q4's accounts, and is also tried without critics."""
+BROKEN_NORMALISED = {
+    f"{TD3_ODT}:layer_norm=True": "td3+odt, normalised critics",
+    f"{TD3_ALONE},layer_norm=True": "td3 alone, normalised critics",
+    f"{BROKEN_TD3_LEDGER},layer_norm=True": "td3 alone with a ledger above a baseline, normalised critics",
+}
+"""The same with LayerNorm in the critics, which overestimate there."""
 BROKEN_DECIDES = {
     "td3+odt against odt": (TD3_ODT, SUPERVISED),
     "a ledger against none, no critics": (BROKEN_LEDGER, SUPERVISED),
@@ -200,6 +206,7 @@ def q7() -> Iterator[tuple[str, Call]]:
         yield f"{task}-every-step", Call((task,), (TD3_EVERY_STEP,), "td3", once)
     broken = (*changed(*larger, among=SMALLER), "reward_transform=standardised", "online_iterations=12")
     yield ROBOT, Call((ROBOT,), tuple(BROKEN_METHODS), "td3", broken)
+    yield f"{ROBOT}-normalised", Call((ROBOT,), tuple(BROKEN_NORMALISED), "td3", broken)
 
 
 Q7_DECIDES = dict.fromkeys((*PAPERS, *RANDOM), ROBOT_DECIDES) | {ROBOT: BROKEN_DECIDES}
@@ -227,7 +234,7 @@ CHOICES: dict[str, dict[str, Call]] = {
 WORDS: dict[str, dict[str, str]] = {
     **dict.fromkeys(("q1", "q2", "q3"), Q1_METHODS),
     "q4": Q4_WITHOUT | Q4_LEDGERS,
-    "q7": Q7_METHODS | BROKEN_METHODS | {TD3_EVERY_STEP: "td3 alone, an update for every step"},
+    "q7": Q7_METHODS | BROKEN_METHODS | BROKEN_NORMALISED | {TD3_EVERY_STEP: "td3 alone, an update for every step"},
     "q8": {FOLLOWING: "ODT, targets that follow the replay buffer", PUBLISHED: "ODT, published targets"},
 }
 """What methods are called in tables, by question; others by their labels."""

@@ -14,14 +14,17 @@ from mental_accounts.report.statistics import mean_interval
 PEERS = "evidence/q7-peers.json"
 ROBOTS = {"hopper": "Hopper-v5", "walker2d": "Walker2d-v5", "halfcheetah": "HalfCheetah-v5"}
 """A task's first word -> the environment that SAC and TD3 learn in; none where a fault is hidden."""
+NORMALISED = tuple(questions.BROKEN_NORMALISED)
 COLUMNS = {
     "ODT": (questions.SUPERVISED,),
     "ODT, ledger": (questions.BROKEN_LEDGER,),
-    "td3+odt": (questions.TD3_ODT,),
-    "td3 alone": (questions.TD3_ALONE, questions.TD3_EVERY_STEP),
-    "td3 alone, ledger": (questions.TD3_LEDGER, questions.BROKEN_TD3_LEDGER),
+    "td3+odt": (questions.TD3_ODT, NORMALISED[0]),
+    "td3 alone": (questions.TD3_ALONE, questions.TD3_EVERY_STEP, NORMALISED[1]),
+    "td3 alone, ledger": (questions.TD3_LEDGER, questions.BROKEN_TD3_LEDGER, NORMALISED[2]),
 }
-"""What each column shows: the first of these forms that a task has."""
+"""What each column shows: the first of these forms that a study has."""
+BESIDE = {"every-step": "an update for every step", "normalised": "normalised critics"}
+"""The last words of studies that vary one on the same task, and how rows are called."""
 
 
 def cell(values: Sequence[float]) -> str:
@@ -63,6 +66,6 @@ def table(studies: Studies) -> str:
             cells.append(next((cell(values) for values in found if values), ""))
         others = {name: cell(returns) for name, _, returns in peers(studies.folder, task, steps)}
         cells += [others.get(name, "") for name in ("SAC", "TD3")]
-        words = f"{task}, an update for every step" if questions.TD3_EVERY_STEP in call.methods else task
+        words = task if name == task else f"{task}, {BESIDE[name.removeprefix(f'{task}-')]}"
         lines.append(f"| {words} | {1_000 * round(steps / 1_000):,} | {' | '.join(cells)} |")
     return "\n".join(lines)
