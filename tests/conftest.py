@@ -1,4 +1,5 @@
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ settings.load_profile("default")
 # The tensors are small, and threads that wait for each other on a busy machine are slow: here and in other processes.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"
+
+# What a script starts in the background ignores Ctrl-C, and so do the processes that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 CUDA = pytest.param(
     "cuda",
