@@ -98,8 +98,7 @@ class Studies:
     def means(self, file: str, task: str, methods: Mapping[str, str]) -> str:
         """The mean last return of methods with their intervals, each by its words."""
         found = {words: list(self.returns(file, task, method).values()) for method, words in methods.items()}
-        intervals = {words: mean_interval(values) for words, values in found.items() if values}
-        return ", ".join(f"{words} {written(one, digits_of(one.estimate))}" for words, one in intervals.items())
+        return ", ".join(f"{words} {cell(values)}" for words, values in found.items() if values)
 
     def played(self, task: str, player: str) -> str:
         """The mean return of a player that does not learn (players.py)."""
@@ -133,6 +132,12 @@ class Studies:
             )
             for pair, (seeds, ours, theirs) in found.items()
         )
+
+
+def cell(values: Sequence[float]) -> str:
+    """A mean with its interval."""
+    found = mean_interval(list(values))
+    return written(found, digits_of(found.estimate))
 
 
 def digits_of(*returns: float) -> int:

@@ -12,10 +12,10 @@ import numpy as np
 
 import claims
 import questions
-from claim_numbers import Studies, Tested, decided, digits_of
+from claim_numbers import Studies, Tested, cell, decided, digits_of
 from mental_accounts.report.mixture import mixed
 from mental_accounts.report.runs import RETURN, Run
-from robot_table import acted, cell, peers
+from robot_table import acted, peers
 
 SAMPLED = "evaluation/return_mean_sampled"
 QUESTIONS = {

@@ -20,7 +20,7 @@ from mental_accounts.policy import Actor, DecisionTransformer
 class RunRollouts:
     """Actors and environments, made once for all rollouts of a run.
 
-    Before every round of episodes `begin` is called, and `on_step` after each of its steps.
+    Before every round of episodes `begin` is called, and `on_step` before each of its steps.
     """
 
     def __init__(
