@@ -118,14 +118,15 @@ class Utilisation:
         return statistics.mean(self.seen) if self.seen else None
 
 
-def as_study(study: Study, clock: Clock, workers: int | None) -> dict[str, float]:
-    """All runs as `compare` makes them, and the report; seconds of both."""
+def as_study(study: Study, clock: Clock, workers: int | None, reports: bool) -> dict[str, float]:
+    """All runs as `compare` makes them, and the report, if wanted; seconds of both."""
     begun = time.monotonic()
     ClockedView.clock = clock
     outcome = run_study(study, Running(workers=workers), ["benchmark"], "again", Console(stderr=True), ClockedView)
     assert not outcome.problems, outcome.problems
     ran = time.monotonic()
-    report_folders([study.folder], None, lambda text: None)
+    if reports:
+        report_folders([study.folder], None, lambda text: None)
     return {"runs": ran - begun, "report": time.monotonic() - ran}
 
 
@@ -148,12 +149,12 @@ def as_processes(jobs: Sequence[Job], clock: Clock, at_a_time: int) -> dict[str,
     return {"runs": time.monotonic() - begun, "report": 0.0}
 
 
-def measure(way: str, study: Study, few: int | None, workers: int | None) -> dict[str, Any]:
+def measure(way: str, study: Study, few: int | None, workers: int | None, reports: bool) -> dict[str, Any]:
     """One way of making the study."""
     clock, jobs = Clock(), study.jobs if way == "study" else study.jobs[:few]
     study.write(["benchmark"])
     ways: dict[str, Callable[[], dict[str, float]]] = {
-        "study": lambda: as_study(study, clock, workers),
+        "study": lambda: as_study(study, clock, workers, reports),
         "processes": lambda: as_processes(jobs, clock, min(workers or usable_cores(), len(jobs))),
         "sequence": lambda: as_processes(jobs, clock, 1),
     }
@@ -179,6 +180,7 @@ def main() -> None:
     arguments.add_argument("--ways", nargs="+", default=["study", "processes", "sequence"])
     arguments.add_argument("--few", type=int, help="how many runs the slow ways make; all by default")
     arguments.add_argument("--workers", type=int, help="runs at a time; by default as many as there is room for")
+    arguments.add_argument("--no-report", action="store_true", help="do not make the study's report")
     arguments.add_argument("--json", type=Path)
     asked = arguments.parse_args()
     rows = []
@@ -187,7 +189,7 @@ def main() -> None:
             study = plan_study(
                 asked.task, asked.methods, range(asked.seeds), asked.preset, parse_changes(asked.set), Path(folder)
             )
-            rows.append(measure(way, study, asked.few, asked.workers))
+            rows.append(measure(way, study, asked.few, asked.workers, not asked.no_report))
         if asked.json is not None:
             asked.json.write_text(json.dumps({"command": sys.argv, **surroundings(), "rows": rows}, indent=1) + "\n")
 

@@ -80,6 +80,7 @@ def main() -> None:
     parser.add_argument("--skip", type=int, default=0, help="how many of the first seeds are left to another part")
     parser.add_argument("--seconds", type=float, help="stop after so long; the same command goes on")
     parser.add_argument("--workers", type=int, help="runs at a time; default: as many as there is room for")
+    parser.add_argument("--compile", action="store_true", help="compile updates, which many seeds on a GPU repay")
     parser.add_argument("--commands", action="store_true", help="print the calls, run nothing")
     parser.add_argument("--pack", type=Path, help="pack what there is into this folder, after running")
     given = parser.parse_args()
@@ -98,7 +99,8 @@ def main() -> None:
         whole = given.folder / question / name
         out = whole if given.skip == 0 else whole.with_name(f"{name}-from-{first}")
         call = studies[question][name]
-        calls[out] = replace(call, seeds=given.seeds or call.seeds - given.skip)
+        changes = (*call.changes, "compile=True") if given.compile else call.changes
+        calls[out] = replace(call, changes=changes, seeds=given.seeds or call.seeds - given.skip)
         packed[whole] = f"{question}-{name}.jsonl.gz"
     if given.commands:
         for out, call in calls.items():

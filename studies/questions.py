@@ -1,6 +1,6 @@
 """The questions of PROTOCOL.md, each as calls of `mental-accounts compare`; evidence.py runs them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -231,6 +231,11 @@ CHOICES: dict[str, dict[str, Call]] = {
     "q4": STUDIES["q4"],
 }
 """What is run on the seeds of choice, by the question that a form is chosen for."""
+RIVAL_FORMS: dict[str, dict[str, Sequence[str]]] = {
+    "q1": {"ledger": LEDGER_FORMS, "GRU": GRU_FORMS},
+    "q4": {"ledger": tuple(Q4_LEDGERS), "without": tuple(Q4_WITHOUT)},
+}
+"""Of each of these one form is chosen (choosing.py)."""
 WORDS: dict[str, dict[str, str]] = {
     **dict.fromkeys(("q1", "q2", "q3"), Q1_METHODS),
     "q4": Q4_WITHOUT | Q4_LEDGERS,

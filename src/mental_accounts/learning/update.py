@@ -23,6 +23,8 @@ from mental_accounts.policy import DecisionTransformer, Window, autocast, resolv
 from mental_accounts.policy.half_weights import HalfWeights
 from mental_accounts.policy.heads import DeterministicHead
 
+COMPILED_FORMS = 64
+"""How many forms of policies one process compiles. Runs of one form, in a worker of a study, share what is compiled."""
 SUMMED = ("loss", "loss_square", "nll", "entropy", "gradient_norm")
 
 
@@ -57,7 +59,7 @@ class Updater:
         self.is_compiled = True
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # loading the compiler triggers PyTorch's own deprecation warnings
-            torch._dynamo.reset()  # code compiled for other policies counts towards a limit
+            torch._dynamo.config.recompile_limit = COMPILED_FORMS
             self._losses: Callable[[Window], tuple[Tensor, Losses, Tensor | None]] = torch.compile(
                 self._compute_losses, dynamic=False
             )

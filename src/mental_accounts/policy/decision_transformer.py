@@ -44,6 +44,7 @@ class DecisionTransformer(nn.Module):
 
     state_mean: Tensor
     state_std: Tensor
+    return_scale: Tensor
     reward_mean: Tensor
     reward_std: Tensor
 
@@ -52,6 +53,7 @@ class DecisionTransformer(nn.Module):
         self.config = config
         self.register_buffer("state_mean", torch.zeros(config.state_dim))
         self.register_buffer("state_std", torch.ones(config.state_dim))
+        self.register_buffer("return_scale", torch.tensor(config.return_scale), persistent=False)
         self.action_scale = ActionScale(config.action)
         self.embedding = TokenEmbedding(config) if config.is_transformer else None
         self.transformer = Transformer(config) if config.is_transformer else None
@@ -107,7 +109,9 @@ class DecisionTransformer(nn.Module):
         """As `forward`; and the memory after the last step, (B, layers, hidden), if the policy is recurrent."""
         check_window(self.config, window)
         dtype, standardised, memory = self.state_mean.dtype, self._state_features(window), None
-        returns, rewards = window.returns_to_go.to(dtype) * self.config.return_scale, self._embedded_rewards(window)
+        # Compiled code has numbers built in and reads tensors: what is compiled for one task then serves others.
+        scale = self.return_scale if torch.compiler.is_compiling() else self.config.return_scale
+        returns, rewards = window.returns_to_go.to(dtype) * scale, self._embedded_rewards(window)
         if self.transformer is not None and self.embedding is not None:
             told, actions = self._embedded_balances(window), self.unit_actions(window)
             tokens = self.embedding(returns, standardised, actions, window.timesteps, window.mask, told, rewards)

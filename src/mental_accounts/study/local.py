@@ -111,8 +111,9 @@ class Crew:
                 thread.start()
 
     def _serve(self, worker: Worker) -> None:
+        job: Job | None = None
         try:
-            while (job := self._take()) is not None:
+            while (job := self._take(job)) is not None:
                 self.view.begins(job)
                 problem = worker.run(job.path, partial(_tell, self.view, job), partial(self._weigh, job))
                 if self._stop.is_set() and problem is not None:
@@ -123,12 +124,12 @@ class Crew:
             self._error = self._error or error
             self._end_all()
 
-    def _take(self) -> Job | None:
+    def _take(self, last: Job | None) -> Job | None:
         """The next job, once its data are there; None if there is none, or if too many work: the caller is to leave."""
         while True:
             with self._lock:
                 is_wanted = not self._stop.is_set() and self._serving <= self.limit
-                job = next(filter(self.data.is_there, self._waiting), None) if is_wanted else None
+                job = self._next_for(last) if is_wanted else None
                 if is_wanted and not self._waiting and not self._active and self._for_last:
                     job = self._for_last[0]
                 if job is not None:
@@ -138,6 +139,12 @@ class Crew:
                     self._serving -= 1
                     return None
             self.data.wait(DATA_SECONDS)
+
+    def _next_for(self, last: Job | None) -> Job | None:
+        """The first job whose data are there; where updates are compiled, one like the worker's last before others."""
+        ready = [job for job in self._waiting if self.data.is_there(job)]
+        alike = [job for job in ready if last is not None and job.shares_code_with(last)]
+        return next(iter(alike or ready), None)
 
     def _begin(self, job: Job) -> None:
         """Note that a job is being worked on; the caller holds the lock."""

@@ -75,6 +75,10 @@ class Job:
         """Task, method and seed; with its study, where that has a name."""
         return f"{self.study}{': ' if self.study else ''}{self.task} {self.arm.label} seed {self.seed}"
 
+    def shares_code_with(self, other: "Job") -> bool:
+        """Whether what is compiled for one of them serves the other, in the same process."""
+        return bool(self.config.compile) and (self.task, self.arm.label) == (other.task, other.arm.label)
+
     @property
     def is_finished(self) -> bool:
         """Whether its run is complete."""
