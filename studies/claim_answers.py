@@ -77,7 +77,7 @@ def own_ledger(studies: Studies) -> Answer:
 def q1(studies: Studies) -> Answer:
     """The ledger against the GRU and against ODT, on data that it did not make."""
     (file,) = packed("q1")
-    shown = {"ledger-odt": "ledger", questions.GRU: "GRU", questions.WHOLE: "whole episodes", "odt": "ODT"}
+    shown = {questions.LEDGER: "ledger", questions.GRU: "GRU", questions.WHOLE: "whole episodes", "odt": "ODT"}
     means = [
         f"`{task}`: {studies.means(file, task, shown)}; without learning the highest account "
         f"{studies.played(task, 'highest-account')}, a Bayesian {studies.played(task, 'bayes')}. "
@@ -85,7 +85,7 @@ def q1(studies: Studies) -> Answer:
     ]
     rivals = {questions.GRU: "the GRU", "odt": "ODT"}
     pairs = [
-        Pair(f"{task}, ledger against {words}", file, task, "ledger-odt", method)
+        Pair(f"{task}, ledger against {words}", file, task, questions.LEDGER, method)
         for method, words in rivals.items()
         for task in questions.BOTH
     ]

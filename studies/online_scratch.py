@@ -61,7 +61,8 @@ def train(folder: Path, device: str, env_id: str, method: str, seed: int) -> dic
     arguments += ["--env-workers", "0", "--device", device]
     verb = ["resume", str(run)] if (run / "config.json").exists() else ["train", *arguments, "--run", str(run)]
     program = [sys.executable, "-m", "mental_accounts"]
-    environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent)}
+    paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environ = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(paths)}
     with (folder / f"{run.name}.log").open("a") as log:
         subprocess.run([*program, *verb], check=True, env=environ, stdout=log, stderr=log)
     played = [*program, "evaluate", str(run), "--episodes", str(PLAYED), "--seed", str(PLAYED_SEED), "--json"]

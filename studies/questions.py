@@ -14,7 +14,8 @@ STEPS = 200
 EPISODES = "batch_size=16"
 """Of methods that read whole episodes: 3,200 steps an update, where windows of 5 steps have 320."""
 WHOLE = f"odt:reward_input=state,windows=episodes,context_length=200,eval_context_length=200,{EPISODES}"
-GRU = f"gru:{EPISODES}"
+GRU, LEDGER = f"gru:{EPISODES},hidden=128,lr=3e-4", "ledger-odt:phi=0.3"
+"""As they were chosen on other seeds (choosing.py; results/choosing)."""
 Q1_METHODS = {
     "odt": "ODT, K = 5",
     "odt:reward_input=state": "ODT, K = 5, reads rewards",
@@ -22,17 +23,17 @@ Q1_METHODS = {
     GRU: "GRU, reads rewards",
     f"{GRU},reward_input=none": "GRU without rewards",
     "ewa-vq-odt": "the paper's bias",
-    "ledger-odt": "ledger",
+    LEDGER: "ledger",
     "bc": "behaviour cloning",
 }
-RIVALS = ("ledger-odt", GRU)
+RIVALS = (LEDGER, GRU)
 CHANNELS = 'ledger_channels=["mean","count"]'
 LEDGER_FORMS = tuple(
     f"ledger-odt:{change}"
     for change in ("phi=0.05", "phi=0.15", "phi=0.3", CHANNELS, f"{CHANNELS},phi=0.15", f"{CHANNELS},phi=0.3")
 )
 GRU_FORMS = tuple(
-    f"{GRU}{change}"
+    f"gru:{EPISODES}{change}"
     for change in ("", ",hidden=128", ",lr=3e-4", ",gru_layers=2", ",hidden=128,lr=3e-4", ",hidden=128,gru_layers=2")
 )
 """Q1 to Q3: as many forms of each rival are tried on the seeds of choice."""
@@ -110,10 +111,10 @@ def q3() -> Iterator[tuple[str, Call]]:
         for task, env in zip(BOTH, (ARM, BANDIT), strict=True):
             longer = changed(f"env_id={env}:steps={times * STEPS}")
             yield f"{task}-{times}-times-as-long", Call((task,), RIVALS, changes=longer)
-    forms = tuple(f"ledger-odt:phi={phi}" for phi in (0.01, 0.02, 0.1, 0.2, 0.5))
-    yield "phi", Call(BOTH, ("ledger-odt", *forms))
-    misfits = tuple(f"ledger-odt:codebook=kmeans,num_codes={codes}" for codes in (16, 64))
-    yield "codes", Call(("hidden-arm",), ("ledger-odt", *misfits))
+    forms = tuple(f"ledger-odt:phi={phi}" for phi in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5))
+    yield "phi", Call(BOTH, (LEDGER, *forms))
+    misfits = tuple(f"{LEDGER},codebook=kmeans,num_codes={codes}" for codes in (16, 64))
+    yield "codes", Call(("hidden-arm",), (LEDGER, *misfits))
     yield "free", Call(("hidden-arm-free", "drifting-bandit-free"), RIVALS)
     for maker in ("thompson", "ucb", "epsilon-greedy", "ewa", "own-ledger"):
         yield f"made-by-{maker}", Call(tuple(f"{task}/{maker}" for task in BOTH), RIVALS)

@@ -13,6 +13,7 @@ from mental_accounts.learning.held_out import METRIC, split
 from mental_accounts.learning.preparation import prepare
 from mental_accounts.learning.trainer import Trainer
 from mental_accounts.policy import DecisionTransformer
+from mental_accounts.report.runs import read_runs
 
 from .conftest import aim_data
 from .cut_runs import numbers, run_cut_and_whole, same_run, start
@@ -110,6 +111,8 @@ def test_pretraining_ends_when_patience_is_over(aim: TrainConfig, tmp_path: Path
     assert "evaluation/return_mean_gm" in offline[-1]  # as after the last iteration
     assert lines[-1]["iteration"] == 10  # online iterations keep their numbers
     assert len(lines) == len(losses) + 1
+    (found,) = read_runs([tmp_path / "run"]).runs  # reports take it for a whole run
+    assert found.summary["iterations"] == len(lines)
 
 
 def test_a_run_whose_patience_is_over_can_be_cut(aim: TrainConfig, tmp_path: Path) -> None:

@@ -37,6 +37,11 @@ class Progress:
     device: str = "cpu"
     """The device that the run began on: random number generators differ between devices."""
 
+    @property
+    def made(self) -> int:
+        """Iterations that were made: as many lines of metrics there are."""
+        return self.iteration - self.skipped
+
     @classmethod
     def from_state(cls, state: Mapping[str, Any]) -> "Progress":
         """From a checkpoint's state.json; errors name invalid values."""

@@ -54,7 +54,7 @@ def summary_of(
         "env_id": prepared.env_id,
         "method": config.method,
         "seed": config.seed,
-        "iterations": progress.iteration,
+        "iterations": progress.made,
         "updates": progress.updates,
         "env_steps": progress.env_steps,
         "seconds": progress.seconds,

@@ -229,7 +229,7 @@ class Trainer:
         torch.set_rng_state(checkpoint.tensors["generator.cpu"])
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(checkpoint.tensors["generator.cuda"], self.device)
-        self.folder.keep_metrics(self.progress.iteration - self.progress.skipped)
+        self.folder.keep_metrics(self.progress.made)
         self._note(f"going on after iteration {self.progress.iteration}, {self.progress.updates} updates")
         self._begun = time.monotonic() - self.progress.seconds
 
