@@ -11,24 +11,20 @@ from pathlib import Path
 
 import numpy as np
 
-from claim_numbers import Studies
-from mental_accounts.report.runs import Evidence
+from mental_accounts.report.runs import Evidence, read_study
 from questions import CHOICES, RIVAL_FORMS
 
 
-def score(evidence: Evidence, form: str) -> tuple[float, int]:
-    """The mean score of a form over all of its runs, and how many they are; NaN if there are none."""
+def score(evidence: Evidence, form: str) -> float | None:
+    """The mean score of a form over tasks and seeds; None if it lacks runs of a task."""
     by_task = [[run.summary["normalised_score"] for run in evidence.of(task, form)] for task in evidence.tasks]
-    if not all(by_task):
-        return float("nan"), 0
-    return float(np.mean([np.mean(scores) for scores in by_task])), sum(map(len, by_task))
+    return float(np.mean([np.mean(scores) for scores in by_task])) if all(by_task) else None
 
 
-def best(scores: Mapping[str, tuple[float, int]]) -> str:
-    """The form with the highest score; a form without runs on every task is an error, not a loser."""
-    if missing := [form for form, (_, runs) in scores.items() if runs == 0]:
-        raise SystemExit(f"nothing can be chosen yet: {missing[0]} has no runs on some task")
-    return max(scores, key=lambda form: scores[form][0])
+def chosen(evidence: Evidence, forms: Sequence[str]) -> str | None:
+    """The form with the highest score; None until all of them have one."""
+    scores = {form: found for form in forms if (found := score(evidence, form)) is not None}
+    return max(forms, key=lambda form: scores[form]) if len(scores) == len(forms) else None
 
 
 def table(evidence: Evidence, rivals: Mapping[str, Sequence[str]]) -> str:
@@ -36,13 +32,13 @@ def table(evidence: Evidence, rivals: Mapping[str, Sequence[str]]) -> str:
     lines = [f"| rival | form | runs | score | {' | '.join(evidence.tasks)} |"]
     lines.append("|---|---|---:|---:|" + "---:|" * len(evidence.tasks))
     for rival, forms in rivals.items():
-        scores = {form: score(evidence, form) for form in forms}
-        chosen = best(scores)
-        for form, (value, runs) in scores.items():
-            returns = [np.mean([run.summary["last_return"] for run in evidence.of(t, form)]) for t in evidence.tasks]
-            shown = f"**{value:.1f}**" if form == chosen else f"{value:.1f}"
-            cells = [rival, f"`{form}`", str(runs), shown, *(f"{value:.1f}" for value in returns)]
-            lines.append(f"| {' | '.join(cells)} |")
+        best = chosen(evidence, forms)
+        for form in forms:
+            returns = [[run.summary["last_return"] for run in evidence.of(task, form)] for task in evidence.tasks]
+            found = score(evidence, form)
+            told = "" if found is None else f"**{found:.1f}**" if form == best else f"{found:.1f}"
+            means = [f"{np.mean(values):.1f}" if values else "" for values in returns]
+            lines.append(f"| {' | '.join([rival, f'`{form}`', str(sum(map(len, returns))), told, *means])} |")
     return "\n".join(lines)
 
 
@@ -53,7 +49,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where evidence.py has packed the runs")
     given = parser.parse_args()
     for name in CHOICES[given.question]:
-        print(table(Studies(given.folder)[f"{given.question}-{name}.jsonl.gz"], RIVAL_FORMS[given.question]))
+        print(table(read_study(given.folder / f"{given.question}-{name}.jsonl.gz"), RIVAL_FORMS[given.question]))
 
 
 if __name__ == "__main__":

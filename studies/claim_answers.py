@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import claims_elsewhere as elsewhere
 import questions
+from choosing import chosen
 from claim_numbers import Pair, Studies, Tested, counted, told
 
 PAPER, ARM, CHOOSING = "paper/runs.jsonl.gz", "hidden/arm/runs.jsonl.gz", "choosing/q4-broken.jsonl.gz"
@@ -94,9 +95,9 @@ def q1(studies: Studies) -> Answer:
 
 def q2(studies: Studies) -> Answer:
     """The ledger against the GRU with 100 episodes; and from how many on there is no difference."""
-    sizes = {int(name.partition("-")[2]): f"evidence/q2-{name}.jsonl.gz" for name in questions.STUDIES["q2"]}
     pairs = {
-        size: [Pair(task, file, task, *questions.RIVALS) for task in questions.BOTH] for size, file in sizes.items()
+        size: [Pair(task, q2_file(size), task, *questions.RIVALS) for task in questions.BOTH]
+        for size in questions.Q2_EPISODES
     }
     everywhere = studies.tested([pair for of_size in pairs.values() for pair in of_size])
     alike = {one.pair: one.verdict == "No difference detected" for one in everywhere}
@@ -106,6 +107,12 @@ def q2(studies: Studies) -> Answer:
         same.append(f"{task} {_same_from(known)}")
     before = "With 100 episodes, ledger against GRU: "
     return answered(studies, pairs[100], 5, before=before, after=f". No difference with: {'; '.join(same)}")
+
+
+def q2_file(episodes: int) -> str:
+    """The packed study with so many training episodes."""
+    (file,) = packed("q1") if episodes == questions.HIDDEN_EPISODES else packed("q2", f"episodes-{episodes}")
+    return file
 
 
 def _same_from(alike: Mapping[int, bool]) -> str:
@@ -130,7 +137,7 @@ def q3(studies: Studies) -> Answer:
 def q4(studies: Studies) -> Answer:
     """The best form with a ledger against the best one without, both chosen on other seeds."""
     (file,) = packed("q4")
-    ours, theirs = (chosen(studies, list(forms)) for forms in (questions.Q4_LEDGERS, questions.Q4_WITHOUT))
+    ours, theirs = (chosen(studies[CHOOSING], forms) for forms in questions.RIVAL_FORMS["q4"].values())
     if ours is None or theirs is None:
         return Answer("", "")
     words = questions.Q4_LEDGERS | questions.Q4_WITHOUT
@@ -138,12 +145,6 @@ def q4(studies: Studies) -> Answer:
     before = f"`{questions.ROBOT}`, the best forms of each kind on other seeds: {means}. "
     pairs = [Pair("with a ledger against without", file, questions.ROBOT, ours, theirs)]
     return answered(studies, pairs, 5, before=before)
-
-
-def chosen(studies: Studies, forms: Sequence[str]) -> str | None:
-    """The form with the highest mean return on the seeds of choice; None until all of them have runs there."""
-    returns = {form: list(studies.returns(CHOOSING, questions.ROBOT, form).values()) for form in forms}
-    return max(forms, key=lambda form: sum(returns[form]) / len(returns[form])) if all(returns.values()) else None
 
 
 def q5(studies: Studies) -> Answer:

@@ -14,10 +14,9 @@ import claims
 import questions
 from claim_numbers import Studies, Tested, cell, decided, digits_of
 from mental_accounts.report.mixture import mixed
-from mental_accounts.report.runs import RETURN, Run
+from mental_accounts.report.runs import RETURN, SAMPLED, Run
 from robot_table import acted, peers
 
-SAMPLED = "evaluation/return_mean_sampled"
 QUESTIONS = {
     "q1": "Q1. Does a ledger help where only memory helps, on data that it did not make?",
     "q2": "Q2. Does it need less data?",

@@ -10,6 +10,7 @@ from pathlib import Path
 import claims
 import evidence_tables
 import hidden_tables
+import memory_tables
 from claim_numbers import Studies
 from interval_cells import written
 from marked_pages import between
@@ -24,6 +25,8 @@ BEGIN, END = "<!-- results: made by studies/results_pages.py -->", "<!-- end of 
 HIDDEN_BEGIN, HIDDEN_END = "<!-- hidden: made by studies/results_pages.py -->", "<!-- end of hidden -->"
 OPTIONS_BEGIN, OPTIONS_END = "<!-- options: made by studies/results_pages.py -->", "<!-- end of options -->"
 PROBE_BEGIN, PROBE_END = "<!-- probe: made by studies/results_pages.py -->", "<!-- end of probe -->"
+FORMS_BEGIN, FORMS_END = "<!-- forms: made by studies/results_pages.py -->", "<!-- end of forms -->"
+SIZES_BEGIN, SIZES_END = "<!-- sizes: made by studies/results_pages.py -->", "<!-- end of sizes -->"
 ACTING_BEGIN, ACTING_END = "<!-- acting: made by studies/results_pages.py -->", "<!-- end of acting -->"
 STUDIES = ("paper", "converged")
 WORDS = {
@@ -77,7 +80,9 @@ def pages() -> dict[Path, str]:
     online, studies = ROOT / "docs" / "online.md", Studies(ROOT / "results")
     front = between(found.read_text(), claims.BEGIN, claims.END, claims.table(studies, "../"))
     front = between(front, BEGIN, END, results())
-    guide = between(hidden.read_text(), OPTIONS_BEGIN, OPTIONS_END, hidden_tables.options_summary(HIDDEN))
+    guide = between(hidden.read_text(), FORMS_BEGIN, FORMS_END, memory_tables.forms(studies))
+    guide = between(guide, SIZES_BEGIN, SIZES_END, memory_tables.sizes(studies))
+    guide = between(guide, OPTIONS_BEGIN, OPTIONS_END, hidden_tables.options_summary(HIDDEN))
     return {
         readme: between(readme.read_text(), claims.BEGIN, claims.END, claims.table(studies)),
         found: between(front, HIDDEN_BEGIN, HIDDEN_END, hidden_tables.main_table(HIDDEN)),

@@ -61,7 +61,7 @@ PRESETS: dict[PresetName, TrainConfig] = {
             context_length=5,
             dropout=0.0,
             likelihood="squashed",
-            accounts=AccountsConfig(reward_transform="raw", reward_clip=None, ledger_input="state"),
+            accounts=AccountsConfig(phi=0.3, reward_transform="raw", reward_clip=None, ledger_input="state"),
         ),
         optimizer="adamw",
         lr=1e-3,

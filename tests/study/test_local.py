@@ -12,7 +12,8 @@ from rich.console import Console
 from mental_accounts import machine
 from mental_accounts.config import TrainConfig
 from mental_accounts.learning.run_folder import RunFolder
-from mental_accounts.study.local import LocalLauncher
+from mental_accounts.study.data_ahead import DataAhead
+from mental_accounts.study.local import Crew, LocalLauncher
 from mental_accounts.study.plan import Arm, Job, Study
 from mental_accounts.study.run_process import Failed
 from mental_accounts.study.study_view import StudyView
@@ -72,6 +73,22 @@ def test_parallel_runs_equal_runs_by_themselves(aim: TrainConfig, tmp_path: Path
         lines = [RunFolder(job.path).read_metrics() for job in study.jobs]
         results.append([[{k: v for k, v in line.items() if "time" not in k} for line in run] for run in lines])
     assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_where_updates_are_compiled_a_worker_prefers_runs_of_one_form(
+    aim: TrainConfig, tmp_path: Path, compiled: bool
+) -> None:
+    jobs = study_of(replace(aim, compile=compiled), tmp_path / "study", seeds=(0, 1, 2)).jobs
+    with StudyView(len(jobs), 0, Console(quiet=True)) as view, DataAhead(jobs, view) as data:
+        crew = Crew(jobs, view, data, 1, 1, None)
+        crew._serving = 1
+        taken = [job := crew._take(None)]
+        while crew._waiting:
+            taken.append(job := crew._take(job))
+    made = [(job.arm.label, job.seed) for job in taken]
+    by_seed = [(arm, seed) for seed in (0, 1, 2) for arm in ("odt", "ewa-vq-odt")]
+    assert made == (sorted(by_seed, key=lambda one: one[0] != "odt") if compiled else by_seed)
 
 
 def test_a_killed_worker_takes_one_run_with_it(aim: TrainConfig, tmp_path: Path) -> None:

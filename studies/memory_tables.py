@@ -1,0 +1,43 @@
+"""Questions 1 and 2 as tables for docs/hidden.md: what each form of memory earns, and with how much data."""
+
+from claim_answers import packed, q2_file
+from claim_numbers import VERDICTS, Pair, Studies, cell
+from mental_accounts.report.runs import SAMPLED
+from questions import BOTH, GRU, LEDGER, Q1_METHODS, Q2_EPISODES, RIVALS, WHOLE
+
+SHOWN = {LEDGER: "ledger", GRU: "GRU, reads rewards", WHOLE: "whole episodes, reads rewards", "odt": "ODT"}
+"""The forms of question 2."""
+SHORT = {VERDICTS["helps"]: "the ledger", VERDICTS["hurts"]: "the GRU", VERDICTS["no difference detected"]: "–"}
+"""A verdict on the ledger against the GRU -> which of them is higher."""
+
+
+def forms(studies: Studies) -> str:
+    """Question 1: every form on both tasks, with the mean action and with sampled ones, and the steps it has read."""
+    (file,) = packed("q1")
+    heads = [f"`{task}`, {kind}" for task in BOTH for kind in ("mean action", "sampled")]
+    lines = [f"| form | {' | '.join(heads)} | million steps read | weights |", "|---|" + "---:|" * 6]
+    for method, words in Q1_METHODS.items():
+        cells, read, weights = [], [], []
+        for task in BOTH:
+            runs = studies[file].of(task, method)
+            cells.append(cell(list(studies.returns(file, task, method).values())))
+            cells.append(cell([float(run.lines[-1][SAMPLED]) for run in runs]))
+            read += [run.summary["steps_read"] / 1e6 for run in runs]
+            weights += [run.summary["parameters"] for run in runs]
+        means = f"{sum(read) / len(read):.1f} | {1_000 * round(sum(weights) / len(weights) / 1_000):,}"
+        lines.append(f"| {words} | {' | '.join(cells)} | {means} |")
+    return "\n".join(lines)
+
+
+def sizes(studies: Studies) -> str:
+    """Question 2: returns by number of training episodes, and whether ledger or GRU is higher, all tested together."""
+    there = [size for size in Q2_EPISODES if q2_file(size) in studies]
+    pairs = {(size, task): Pair(task, q2_file(size), task, *RIVALS) for size in there for task in BOTH}
+    verdicts = {one.pair: SHORT[one.verdict] for one in studies.tested(list(pairs.values()))}
+    lines = [f"| task | training episodes | {' | '.join(SHOWN.values())} | higher |"]
+    lines.append("|---|---:|" + "---:|" * len(SHOWN) + "---|")
+    for task in BOTH:
+        for size in there:
+            cells = [cell(list(studies.returns(q2_file(size), task, form).values())) for form in SHOWN]
+            lines.append(f"| `{task}` | {size:,} | {' | '.join(cells)} | {verdicts[pairs[size, task]]} |")
+    return "\n".join(lines)
