@@ -39,6 +39,7 @@ from mental_accounts.learning.events import (
     UpdateDone,
 )
 from mental_accounts.learning.held_out import HeldOut
+from mental_accounts.learning.iteration_clock import IterationClock
 from mental_accounts.learning.loggers import Logger, Tracker, check_tracker, make_loggers
 from mental_accounts.learning.make_env import EnvironmentSource
 from mental_accounts.learning.measures import (
@@ -244,27 +245,20 @@ class Trainer:
 
     def _iterate(self, loggers: list[Logger]) -> None:
         progress, config = self.progress, self.config
-        number = progress.iteration
+        number, clock = progress.iteration, IterationClock(self._begun, progress)
         phase: Phase = "online" if number >= config.pretrain_iterations else "pretrain"
         online = phase == "online"
-        begun, steps_before, updates_before = time.monotonic(), progress.env_steps, progress.updates
         if progress.update == 0 and progress.explored is None:
-            torch.manual_seed(derive(config.seed, "dropout", number))
-            self.generator.manual_seed(derive(config.seed, "windows", number))
-            if self.updater.values is not None and number == config.pretrain_iterations:
-                self.updater.values.restart_averages()
-            if config.pays_td_errors:
-                renew_payoffs(self.replay.store if online else self.offline, self.updater)
+            self._begin_iteration(number, online)
         if online and progress.explored is None:
             self._explore(number)
-        explored = time.monotonic()
-        updates = config.updates_per_iteration if online else config.updates_per_pretrain_iteration
+        clock.exploring_is_over()
         store = self.replay.store if online else self.offline
         if self.updater.values is not None:
             self.updater.values.begin(phase, float(store.rewards.abs().max()))
-        self._learn(store, updates, phase)
+        self._learn(store, config.updates_per_iteration if online else config.updates_per_pretrain_iteration, phase)
         self.updater.check()  # waits for a GPU, so that the time below is that of the updates
-        learned = time.monotonic()
+        clock.learning_is_over()
         following = number + 1
         line: dict[str, Any] = {"iteration": number + 1, "phase": phase}
         line |= {"updates": progress.updates, "env_steps": progress.env_steps} | (progress.explored or {})
@@ -276,24 +270,9 @@ class Trainer:
                 self.held_out.restore()
         if self._evaluation_is_due(following, online):  # may be interrupted: nothing of the iteration is spent before
             line |= self._evaluate(number, is_last=following == self.total_iterations)
-        line["best_return"] = progress.best_return
-        line |= self.updater.drain(progress.update)
-        sampler = self._sampler(store, MEASURED_WINDOWS, self._generator("measure", number))
-        line |= account_measures(self.policy, window := sampler())
-        if self.updater.values is not None:
-            line |= gradient_shares(self.updater, window)
-            if online:
-                line |= overestimation(self.updater.values, sampler, progress.explored_episodes)
-        now = time.monotonic()
-        line |= {
-            "time/total": now - self._begun,
-            "time/iteration": now - begun,
-            "time/exploration": explored - begun,
-            "time/training": learned - explored,
-            "time/evaluation": now - learned,
-            "time/updates_per_second": (progress.updates - updates_before) / max(learned - explored, 1e-9),
-            "time/steps_per_second": (progress.env_steps - steps_before) / max(explored - begun, 1e-9),
-        }
+        line |= {"best_return": progress.best_return} | self.updater.drain(progress.update)
+        line |= self._measure(store, number, online)
+        line |= clock.times(progress)
         self.folder.add_metrics(line)
         progress.skipped += following - number - 1
         progress.iteration, progress.update, progress.explored, progress.explored_episodes = following, 0, None, 0
@@ -301,6 +280,25 @@ class Trainer:
             logger.log(line, number + 1)
         self._emit(IterationEnded(number + 1, phase, line))
         self._checkpoint_in_time()
+
+    def _begin_iteration(self, number: int, online: bool) -> None:
+        """Everything random in it follows from its number."""
+        torch.manual_seed(derive(self.config.seed, "dropout", number))
+        self.generator.manual_seed(derive(self.config.seed, "windows", number))
+        if self.updater.values is not None and number == self.config.pretrain_iterations:
+            self.updater.values.restart_averages()
+        if self.config.pays_td_errors:
+            renew_payoffs(self.replay.store if online else self.offline, self.updater)
+
+    def _measure(self, store: Trajectories, number: int, online: bool) -> dict[str, float]:
+        """What accounts and critics do, on some windows."""
+        sampler = self._sampler(store, MEASURED_WINDOWS, self._generator("measure", number))
+        measures = account_measures(self.policy, window := sampler())
+        if self.updater.values is not None:
+            measures |= gradient_shares(self.updater, window)
+            if online:
+                measures |= overestimation(self.updater.values, sampler, self.progress.explored_episodes)
+        return measures
 
     def _explore(self, number: int) -> None:
         episodes = self.rollouts.explore(number, self.replay.store.first_returns_to_go)
