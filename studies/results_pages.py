@@ -21,6 +21,7 @@ from mental_accounts.report.runs import Evidence, read_study
 
 ROOT = Path(__file__).parents[1]
 HIDDEN = ROOT / "results" / "hidden"
+EPISODES_PICTURE = ROOT / "results" / "evidence" / "episodes.png"
 BEGIN, END = "<!-- results: made by studies/results_pages.py -->", "<!-- end of results -->"
 HIDDEN_BEGIN, HIDDEN_END = "<!-- hidden: made by studies/results_pages.py -->", "<!-- end of hidden -->"
 OPTIONS_BEGIN, OPTIONS_END = "<!-- options: made by studies/results_pages.py -->", "<!-- end of options -->"
@@ -98,6 +99,7 @@ def main() -> None:
     for name in STUDIES:
         write_report(read_study(ROOT / "results" / name), ROOT / "results" / name)
     hidden_tables.picture(hidden_tables.on_the_arm(HIDDEN), HIDDEN / "returns.png")
+    memory_tables.picture(Studies(ROOT / "results"), EPISODES_PICTURE)
     for path, text in pages().items():
         path.write_text(text)
 
