@@ -16,9 +16,10 @@ from questions import CHOICES, RIVAL_FORMS
 
 
 def score(evidence: Evidence, form: str) -> float | None:
-    """The mean score of a form over tasks and seeds; None if it lacks runs of a task."""
+    """The mean score of a form over tasks and seeds; None while runs are missing."""
     by_task = [[run.summary["normalised_score"] for run in evidence.of(task, form)] for task in evidence.tasks]
-    return float(np.mean([np.mean(scores) for scores in by_task])) if all(by_task) else None
+    is_whole = all(by_task) and not any(evidence.missing(task, form) for task in evidence.tasks)
+    return float(np.mean([np.mean(scores) for scores in by_task])) if is_whole else None
 
 
 def chosen(evidence: Evidence, forms: Sequence[str]) -> str | None:

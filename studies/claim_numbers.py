@@ -109,8 +109,8 @@ class Studies:
         """Whether the runs of comparisons differ in commit, versions, hardware, data or protocol within a study."""
         return any(mixed(self[file].runs) for file in {one.pair.file for one in tested})
 
-    def tested(self, pairs: Sequence[Pair]) -> tuple[Tested, ...]:
-        """All comparisons of a question, corrected together.
+    def tested(self, pairs: Sequence[Pair], *, as_planned: bool = False) -> tuple[Tested, ...]:
+        """All comparisons of a question, corrected together; over those still to come, too, if `as_planned`.
 
         A study takes part if it is there, and all of its comparisons have enough seeds for a test.
         """
@@ -121,7 +121,8 @@ class Studies:
             unready |= {pair.file} if len(seeds) < FEWEST_SEEDS else set()
             found[pair] = seeds, [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
         found = {pair: values for pair, values in found.items() if pair.file not in unready}
-        tests = paired_tests({pair: (ours, theirs) for pair, (_, ours, theirs) in found.items()}, lambda _: True)
+        values = {pair: (ours, theirs) for pair, (_, ours, theirs) in found.items()}
+        tests = paired_tests(values, lambda _: True, len(pairs) - len(found) if as_planned else 0)
         return tuple(
             Tested(
                 pair,

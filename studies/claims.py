@@ -17,7 +17,7 @@ from claims_elsewhere import SPEED_FILES
 
 ROBOTS = (
     "**Robots that act.** The last return, 5 seeds; SAC and TD3 (sbx) begin from scratch, in as many steps, without\n"
-    "data (fewer seeds: no interval). With a hidden fault, the ledger's accounts hold rewards above a state baseline."
+    "data. With a hidden fault, the ledger's accounts hold rewards above a state baseline."
 )
 BEGIN, END = "<!-- claims: made by studies/results_pages.py -->", "<!-- end of claims -->"
 
@@ -76,7 +76,7 @@ CLAIMS = (
     Claim(
         "Does it help our own policy where the best action is hidden?",
         (
-            from_evidence("q1", found_in.q1, packed("q1"), needs_all=True),
+            from_evidence("q1", found_in.q1, packed("q1", "hidden"), needs_all=True),
             Source(found_in.own_ledger, "mental-accounts compare --preset hidden …", (ARM,), "hidden/README.md"),
         ),
         "Q1",

@@ -15,7 +15,7 @@ from mental_accounts.report.statistics import Interval, mean_interval
 
 BANDITS = ("MultiarmedBanditEasy", "MultiarmedBanditMedium", "MultiarmedBanditHard")
 HIDDEN_ARM = "online/hidden-arm.json"
-FORMS = {"ledger-odt": "the ledger", "gru": "a GRU that reads rewards", "odt": "neither"}
+FORMS = {"ledger-odt": "the ledger", "gru": "a GRU whose critics see single steps", "odt": "neither"}
 """On hidden-arm."""
 SPEED_FILES = ("peers-h200.json", "peers-cpu.json")
 PEERS = ("hugging_face", "torchrl_odt", "d3rlpy_dt")
@@ -82,8 +82,9 @@ def online(results: Path) -> tuple[str, str]:
         hidden.setdefault(run["method"], []).append(float(np.mean(run["returns"])))
     arm = {method: written(mean_interval(values), 1) for method, values in hidden.items()}
     played = json.loads((results / "players" / "returns.json").read_text())["returns"]["hidden-arm"]
+    compared = [f"{words} {arm[method]}" for method, words in FORMS.items() if method in arm]
     text += (
-        f"; `hidden-arm` with {', '.join(f'{words} {arm[method]}' for method, words in FORMS.items() if method in arm)}"
+        f"; `hidden-arm` (in part on an H200) with {', '.join(compared)}"
         ", where playing the highest account earns "
         f"{np.mean(played['highest-account']):.1f} to {np.mean(played['highest-account-0.2']):.1f}, a Bayesian player "
         f"{np.mean(played['bayes']):.1f}"

@@ -7,7 +7,7 @@
 
 The runs of all calls make one queue, so that no machine waits for the last runs of a call. `--pack` writes one small
 file per call, for `report`; what an earlier part has put there stays. `--choosing` makes the runs by which
-forms are chosen, on seeds 100 to 104; give them folders of their own, such as runs/choosing and results/choosing.
+forms are chosen, on seeds from 100 on; give them folders of their own, such as runs/choosing and results/choosing.
 """
 
 import argparse
@@ -80,7 +80,9 @@ def main() -> None:
     parser.add_argument("--skip", type=int, default=0, help="how many of the first seeds are left to another part")
     parser.add_argument("--seconds", type=float, help="stop after so long; the same command goes on")
     parser.add_argument("--workers", type=int, help="runs at a time; default: as many as there is room for")
-    parser.add_argument("--compile", action="store_true", help="compile updates, which many seeds on a GPU repay")
+    parser.add_argument(
+        "--compile", action="store_true", help="compile updates: repaid by a dozen runs of a form per worker"
+    )
     parser.add_argument("--commands", action="store_true", help="print the calls, run nothing")
     parser.add_argument("--pack", type=Path, help="pack what there is into this folder, after running")
     given = parser.parse_args()

@@ -33,6 +33,14 @@ runs. The answers in a few words: [README](../../README.md#results). Below is ev
 file for each study (`mental-accounts report FILE` makes its full report), as means over seeds of the last policy's
 return: with the mean action, and with sampled actions where they were played; [95%] intervals over seeds. Steps,
 minutes and memory (of the GPU, where there is one) are those of a run; several ran at a time."""
+NOTES = {
+    **dict.fromkeys(
+        ("q1", "q2"),
+        "Its runs were made by the code of commit fdabdcc, from a copy whose git folder was that of 90a9b0b, which is "
+        "what they name. They were also played every 2,000 updates, which `evidence.py` no longer does.",
+    ),
+}
+"""What has to be known of the runs of a question."""
 DECIDING = """**What decides**: differences of returns, paired by seed; p of a paired t-test, alone and after Holm's
 correction over this table; *detectable* is the difference that would have been detected with a probability of 80%."""
 
@@ -104,7 +112,8 @@ def page(studies: Studies) -> str:
         if not there:
             continue
         parts.append(f"## {title}")
-        parts.append(f"`python studies/evidence.py {question} runs/evidence` makes all of its runs.")
+        note = f" {NOTES[question]}" if question in NOTES else ""
+        parts.append(f"`python studies/evidence.py {question} runs/evidence` makes all of its runs.{note}")
         for name, file in there.items():
             unlike = mixed(studies[file].runs)
             parts.append(f"**[{name}]({Path(file).name})**{f': {unlike}' if unlike else ''}")

@@ -1,6 +1,6 @@
 """The forms of the accounts that are compared on the tasks with a hidden context, as `compare` writes them."""
 
-PAPERS = {"model.accounts.ledger_input": "none", "model.accounts.beta": 0.05}
+PAPERS = {"model.accounts.ledger_input": "none", "model.accounts.beta": 0.05, "model.accounts.phi": 0.05}
 """Set by all studies, so that plain `ewa-vq-odt` is the paper's method. (They began when preset `hidden` was ewa-vq-odt
 that read its ledger, with β = 0. That is called ledger-odt now; the forms keep the names of the recorded runs.)"""
 HEAD = "beta_learned=True,beta_per=head"

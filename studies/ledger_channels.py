@@ -5,6 +5,8 @@
 Each run is `mental-accounts train` with the arguments recorded for it, for example
 
     mental-accounts train --preset hidden --task drifting-bandit --seed 10 --model.accounts.ledger-channels mean count
+
+(preset hidden had φ = 0.05 then: --model.accounts.phi 0.05).
 """
 
 import argparse

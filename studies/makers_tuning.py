@@ -4,8 +4,8 @@
 
 Each candidate plays episodes with hijacking and without, of 27 and 81 cells or 10 and 100 arms, on seeds that neither
 data nor evaluations have; the best mean of the four, each as a share of what the exact Bayesian player earns there, is
-chosen. φ = 0.05, the policy's, is not a candidate, nor are its cells. `environments/roster.py` has what was chosen; a
-test compares the two.
+chosen. The policy's φ (0.05 by default, 0.3 in preset hidden) is not a candidate, nor are its cells.
+`environments/roster.py` has what was chosen; a test compares the two.
 """
 
 import argparse

@@ -5,54 +5,65 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from claim_answers import packed, q2_file
-from claim_numbers import VERDICTS, Pair, Studies, cell
+from claim_answers import packed, q2_file, tested_by_size
+from claim_numbers import VERDICTS, Studies, cell
 from mental_accounts.report.figures import colours_of
-from mental_accounts.report.runs import SAMPLED
+from mental_accounts.report.runs import SAMPLED, Run
 from mental_accounts.report.statistics import mean_interval
-from questions import BOTH, GRU, LEDGER, Q1_METHODS, Q2_EPISODES, RIVALS, WHOLE
+from questions import BOTH, GRU, LEDGER, Q1_METHODS, WHOLE_UNORDERED
 
-SHOWN = {LEDGER: "ledger", GRU: "GRU, reads rewards", WHOLE: "whole episodes, reads rewards", "odt": "ODT"}
+SHOWN = {
+    LEDGER: "ledger",
+    GRU: "GRU, reads rewards",
+    WHOLE_UNORDERED: "whole episodes, no timesteps, reads rewards",
+    "odt": "ODT",
+}
 """The forms of question 2."""
 SHORT = {VERDICTS["helps"]: "the ledger", VERDICTS["hurts"]: "the GRU", VERDICTS["no difference detected"]: "–"}
 """A verdict on the ledger against the GRU -> which of them is higher."""
 
 
 def forms(studies: Studies) -> str:
-    """Question 1: every form on both tasks, with the mean action and with sampled ones, and the steps it has read."""
-    (file,) = packed("q1")
+    """Question 1: every form on both tasks, with the mean action and with sampled ones, and what it took."""
     heads = [f"`{task}`, {kind}" for task in BOTH for kind in ("mean action", "sampled")]
-    lines = [f"| form | {' | '.join(heads)} | million steps read | weights |", "|---|" + "---:|" * 6]
+    heads += ["million steps read", "minutes", "weights"]
+    lines = [f"| form | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
     for method, words in Q1_METHODS.items():
-        cells, read, weights = [], [], []
-        for task in BOTH:
-            runs = studies[file].of(task, method)
-            cells.append(cell(list(studies.returns(file, task, method).values())))
+        by_task = [_runs(studies, task, method) for task in BOTH]
+        if not all(by_task):
+            continue
+        cells = []
+        for runs in by_task:
+            cells.append(cell([float(run.summary["last_return"]) for run in runs]))
             cells.append(cell([float(run.lines[-1][SAMPLED]) for run in runs]))
-            read += [run.summary["steps_read"] / 1e6 for run in runs]
-            weights += [run.summary["parameters"] for run in runs]
-        means = f"{sum(read) / len(read):.1f} | {1_000 * round(sum(weights) / len(weights) / 1_000):,}"
-        lines.append(f"| {words} | {' | '.join(cells)} | {means} |")
+        spent = {
+            name: np.mean([run.summary[name] for runs in by_task for run in runs])
+            for name in ("steps_read", "seconds", "parameters")
+        }
+        cells += [f"{spent['steps_read'] / 1e6:.1f}", f"{spent['seconds'] / 60:.1f}", f"{spent['parameters']:,.0f}"]
+        lines.append(f"| {words} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _runs(studies: Studies, task: str, method: str) -> list[Run]:
+    """The runs of a form in question 1, whichever of its studies has them."""
+    return [run for file in packed("q1") if file in studies for run in studies[file].of(task, method)]
 
 
 def sizes(studies: Studies) -> str:
     """Question 2: returns by number of training episodes, and whether ledger or GRU is higher, all tested together."""
-    there = [size for size in Q2_EPISODES if q2_file(size) in studies]
-    pairs = {(size, task): Pair(task, q2_file(size), task, *RIVALS) for size in there for task in BOTH}
-    verdicts = {one.pair: SHORT[one.verdict] for one in studies.tested(list(pairs.values()))}
     lines = [f"| task | training episodes | {' | '.join(SHOWN.values())} | higher |"]
     lines.append("|---|---:|" + "---:|" * len(SHOWN) + "---|")
-    for task in BOTH:
-        for size in there:
-            cells = [cell(list(studies.returns(q2_file(size), task, form).values())) for form in SHOWN]
-            lines.append(f"| `{task}` | {size:,} | {' | '.join(cells)} | {verdicts[pairs[size, task]]} |")
+    found = tested_by_size(studies)
+    for size, task in sorted(found, key=lambda place: (BOTH.index(place[1]), place[0])):
+        cells = [cell(list(studies.returns(q2_file(size), task, form).values())) for form in SHOWN]
+        lines.append(f"| `{task}` | {size:,} | {' | '.join(cells)} | {SHORT[found[size, task].verdict]} |")
     return "\n".join(lines)
 
 
 def picture(studies: Studies, path: Path) -> None:
     """Draw the returns by number of training episodes, with intervals; the data's own return as a line."""
-    there, colours = [size for size in Q2_EPISODES if q2_file(size) in studies], colours_of(list(SHOWN))
+    there, colours = sorted({size for size, _ in tested_by_size(studies)}), colours_of(list(SHOWN))
     figure, panels = plt.subplots(1, len(BOTH), figsize=(8, 2.9), layout="constrained")
     for axes, task in zip(panels, BOTH, strict=True):
         data = [run.summary["data"]["return_mean"] for size in there for run in studies[q2_file(size)].of(task, LEDGER)]
@@ -71,6 +82,7 @@ def picture(studies: Studies, path: Path) -> None:
         axes.set_xlabel("training episodes")
         axes.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("return, with 95% intervals")
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(SHOWN), frameon=False)
+    handles = panels[0].get_legend_handles_labels()
+    figure.legend(*handles, loc="outside lower center", ncols=len(SHOWN), frameon=False, fontsize=8)
     figure.savefig(path, dpi=150, metadata={"Software": None})
     plt.close(figure)

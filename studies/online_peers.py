@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-STEPS = {"Hopper-v5": 120_000, "Walker2d-v5": 120_000, "HalfCheetah-v5": 60_000}
-"""As many as question 7's policies act, rounded up; the first runs (seeds 1000, 1001, one of 1002) have 200,000."""
+STEPS_OF = {"Hopper-v5": 120_000, "Walker2d-v5": 120_000, "HalfCheetah-v5": 60_000}
+"""As many as question 7's policies act, rounded up; the first 13 runs (seeds 1000, 1001, one of 1002) have 200,000."""
 ALGORITHMS = ("SAC", "TD3")
 FIRST_SEED = 1000
 PACKED = Path(__file__).parents[1] / "results" / "evidence" / "q7-peers.json"
@@ -59,7 +59,7 @@ def learn(env_id: str, algorithm: str, seed: int, file: Path) -> None:
     make = {"SAC": sbx.SAC, "TD3": sbx.TD3}[algorithm]
     model = make("MlpPolicy", env, seed=seed, learning_starts=RANDOM_STEPS, action_noise=noise)
     curve = []
-    for steps in range(EVERY, STEPS[env_id] + 1, EVERY):
+    for steps in range(EVERY, STEPS_OF[env_id] + 1, EVERY):
         model.learn(EVERY, reset_num_timesteps=steps == EVERY)
         curve.append({"env_steps": steps, "returns": returns_of(model, played, 10_000 * seed)})
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
@@ -72,7 +72,7 @@ def learn(env_id: str, algorithm: str, seed: int, file: Path) -> None:
 def jobs(folder: Path, seeds: int) -> Iterator[tuple[str, str, int, Path]]:
     """Every run of the study and its file; all of a seed before the next."""
     for seed in range(FIRST_SEED, FIRST_SEED + seeds):
-        for env_id in STEPS:
+        for env_id in STEPS_OF:
             for algorithm in ALGORITHMS:
                 yield env_id, algorithm, seed, folder / f"{env_id}-{algorithm}-{seed}.json"
 

@@ -73,7 +73,7 @@ def train(folder: Path, device: str, env_id: str, method: str, seed: int) -> dic
     print(f"{run.name}: {np.mean(found['returns']):.1f}, {metrics[-1]['time/total']:.0f} s", flush=True)
     return {
         "env_id": env_id, "method": method, "seed": seed, "arguments": arguments, "metrics": lines,
-        "returns": found["returns"],
+        "returns": found["returns"], "made_by": surroundings(),
     }  # fmt: skip
 
 
@@ -93,10 +93,11 @@ def table(runs: Sequence[dict[str, Any]], players: Sequence[dict[str, Any]]) -> 
         found, last = mean_interval(means), [run["metrics"][-1] for run in chosen]
         steps = np.mean([line["env_steps"] for line in last])
         minutes = np.mean([line["time/total"] for line in last]) / 60
+        on_gpu = " (GPU)" if any("gpu" in run["made_by"]["hardware"] for run in chosen) else ""
         name = env_id.rpartition(":")[2]
         lines.append(
             f"| {name} | {method} | {len(chosen)} | {written(found, 1)} | "
-            f"{min(means):.1f} | {steps:,.0f} | {minutes:.1f} |"
+            f"{min(means):.1f} | {steps:,.0f} | {minutes:.1f}{on_gpu} |"
         )
     for player in players:
         lines.append(f"| {player['env']} | {player['name']} | | {np.mean(player['returns']):.1f} | | | |")
@@ -147,7 +148,7 @@ def main() -> None:
         given.out.parent.mkdir(parents=True, exist_ok=True)
         beside = players() if any(job[0] == BANDIT for job in jobs) else []
         found = [known[job] for job in sorted(known)]
-        given.out.write_text(json.dumps({"runs": found, "players": beside, **surroundings()}) + "\n")
+        given.out.write_text(json.dumps({"runs": found, "players": beside}) + "\n")
         given.report = given.out
     content = json.loads(given.report.read_text())
     print(table(content["runs"], content["players"]))

@@ -13,12 +13,15 @@ STEPS = 200
 """Of an episode of the hidden tasks."""
 EPISODES = "batch_size=16"
 """Of methods that read whole episodes: 3,200 steps an update, where windows of 5 steps have 320."""
-WHOLE = f"odt:reward_input=state,windows=episodes,context_length=200,eval_context_length=200,{EPISODES}"
+WHOLE_UNORDERED = f"odt:reward_input=state,windows=episodes,context_length=200,eval_context_length=200,{EPISODES}"
+WHOLE = f"{WHOLE_UNORDERED},timestep_embedding=True"
+"""A transformer over whole episodes: as it was run first, with nothing that tells steps apart, and with timesteps."""
 GRU, LEDGER = f"gru:{EPISODES},hidden=128,lr=3e-4", "ledger-odt:phi=0.3"
 """As they were chosen on other seeds (choosing.py; results/choosing)."""
 Q1_METHODS = {
     "odt": "ODT, K = 5",
     "odt:reward_input=state": "ODT, K = 5, reads rewards",
+    WHOLE_UNORDERED: "transformer over whole episodes, no timesteps, reads rewards",
     WHOLE: "transformer over whole episodes, reads rewards",
     GRU: "GRU, reads rewards",
     f"{GRU},reward_input=none": "GRU without rewards",
@@ -101,8 +104,9 @@ def q2() -> Iterator[tuple[str, Call]]:
     """By number of training episodes."""
     for episodes in Q2_EPISODES:
         if episodes != HIDDEN_EPISODES:
-            methods = ("odt", WHOLE, *RIVALS)
-            yield f"episodes-{episodes}", Call(BOTH, methods, changes=changed(f"data_steps={episodes * STEPS}"))
+            changes = changed(f"data_steps={episodes * STEPS}")
+            yield f"episodes-{episodes}", Call(BOTH, ("odt", WHOLE_UNORDERED, *RIVALS), changes=changes)
+            yield f"whole-{episodes}", Call(BOTH, (WHOLE,), changes=changes)
 
 
 def q3() -> Iterator[tuple[str, Call]]:
@@ -219,7 +223,10 @@ Q7_DECIDES = dict.fromkeys((*PAPERS, *RANDOM), ROBOT_DECIDES) | {ROBOT: BROKEN_D
 
 
 STUDIES: dict[str, dict[str, Call]] = {
-    "q1": {"hidden": Call(BOTH, tuple(Q1_METHODS), seeds=10)},
+    "q1": {
+        "hidden": Call(BOTH, tuple(method for method in Q1_METHODS if method != WHOLE), seeds=10),
+        "whole": Call(BOTH, (WHOLE,), seeds=10),
+    },
     "q2": dict(q2()),
     "q3": dict(q3()),
     "q4": {"broken": q4()},

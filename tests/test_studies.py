@@ -16,6 +16,7 @@ import behaviour_actor
 import behaviour_choice
 import behaviour_curves
 import behaviour_training
+import choosing
 import evidence
 import hidden_cost
 import hidden_forms
@@ -128,6 +129,17 @@ def test_the_curves_of_the_learner_are_means_over_seeds() -> None:
     ]  # fmt: skip
     assert learner.curve_table(runs).splitlines()[-1] == "| t | f | 20 | 150 | 0.50 |"
     assert learner.last_returns(runs, "t", "f") == {1: 100.0, 2: 200.0}
+
+
+def test_the_forms_of_the_first_questions_are_those_that_the_rule_chooses() -> None:
+    found = read_study(ROOT / "results" / "choosing" / "q1-forms.jsonl.gz")
+    ledger, gru = (choosing.chosen(found, forms) for forms in questions.RIVAL_FORMS["q1"].values())
+    assert (ledger, gru) == questions.RIVALS
+    assert (
+        choosing.table(found, questions.RIVAL_FORMS["q1"]) in (ROOT / "results" / "choosing" / "README.md").read_text()
+    )
+    fewer = replace(found, runs=found.runs[1:])
+    assert choosing.chosen(fewer, questions.LEDGER_FORMS) is None  # a form that lacks a seed is not compared
 
 
 def test_results_are_small_enough_to_clone() -> None:

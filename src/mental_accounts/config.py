@@ -186,7 +186,7 @@ class TrainConfig:
     def for_method(self, method: Method) -> Self:
         """The same configuration for another method, without what this method does not have.
 
-        From ledger-odt, ewa-vq-odt is the published method: the default β, and the ledger is not read.
+        From ledger-odt, ewa-vq-odt is the published method: the default β, and the ledger is not read. φ stays.
         """
         accounts, model = self.model.accounts, self.model
         if method not in WITH_ACCOUNTS:

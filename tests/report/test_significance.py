@@ -101,3 +101,14 @@ def test_bad_input() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_tests_that_are_planned_count_before_they_are_made() -> None:
+    ours, theirs = [1.0, 2.0, 3.0, 4.0, 6.0], [0.5, 1.0, 2.8, 3.0, 4.0]
+    (alone,) = paired_tests({"made": (ours, theirs)}, lambda _: True).values()
+    (planned,) = paired_tests({"made": (ours, theirs)}, lambda _: True, unmade=3).values()
+    assert planned.p_value == alone.p_value == alone.corrected
+    assert planned.corrected == pytest.approx(4 * alone.p_value)
+    assert planned.detectable > alone.detectable
+    two = {"made": (ours, theirs), "nothing": (ours, ours)}
+    assert paired_tests(two, lambda _: True, unmade=2)["made"] == planned  # what comes can only confirm it

@@ -31,7 +31,7 @@ ALGORITHMS: dict[Family, dict[str, Player]] = {
         "ewa-0.2": EWALearner(forgetting=0.2, precision=5.0),
     },
 }
-"""Bandit algorithms: none has a policy's cells, none its φ = 0.05."""
+"""Bandit algorithms: none has a policy's cells, none its φ (0.05 by default, 0.3 in preset hidden)."""
 
 
 def makers(family: Family) -> dict[str, Player | Mixture]:

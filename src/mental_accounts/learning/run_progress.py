@@ -39,7 +39,7 @@ class Progress:
 
     @property
     def made(self) -> int:
-        """Iterations that were made: as many lines of metrics there are."""
+        """Iterations that were made; metrics.jsonl has a line for each."""
         return self.iteration - self.skipped
 
     @classmethod

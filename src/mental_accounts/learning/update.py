@@ -3,6 +3,7 @@
 Losses are summed on the device and read once per iteration.
 """
 
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,7 +25,8 @@ from mental_accounts.policy.half_weights import HalfWeights
 from mental_accounts.policy.heads import DeterministicHead
 
 COMPILED_FORMS = 64
-"""How many forms of policies one process compiles. Runs of one form, in a worker of a study, share what is compiled."""
+"""After so many runs of a process, what was compiled for them is dropped. Until then runs of one form share it."""
+_COMPILED = itertools.count()
 SUMMED = ("loss", "loss_square", "nll", "entropy", "gradient_norm")
 
 
@@ -59,7 +61,9 @@ class Updater:
         self.is_compiled = True
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # loading the compiler triggers PyTorch's own deprecation warnings
-            torch._dynamo.config.recompile_limit = COMPILED_FORMS
+            if next(_COMPILED) % COMPILED_FORMS == 0:
+                torch._dynamo.reset()  # before the limit below is reached: beyond it nothing would be compiled
+            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_FORMS + 1)
             self._losses: Callable[[Window], tuple[Tensor, Losses, Tensor | None]] = torch.compile(
                 self._compute_losses, dynamic=False
             )

@@ -109,7 +109,7 @@ class DecisionTransformer(nn.Module):
         """As `forward`; and the memory after the last step, (B, layers, hidden), if the policy is recurrent."""
         check_window(self.config, window)
         dtype, standardised, memory = self.state_mean.dtype, self._state_features(window), None
-        # Compiled code has numbers built in and reads tensors: what is compiled for one task then serves others.
+        # A number would be built into compiled code; a tensor is read, so that data of another scale can share it.
         scale = self.return_scale if torch.compiler.is_compiling() else self.config.return_scale
         returns, rewards = window.returns_to_go.to(dtype) * scale, self._embedded_rewards(window)
         if self.transformer is not None and self.embedding is not None:

@@ -99,18 +99,20 @@ class PairedTest:
 
 
 def paired_tests(
-    pairs: Mapping[Key, tuple[ArrayLike, ArrayLike]], is_first: Callable[[Key], bool]
+    pairs: Mapping[Key, tuple[ArrayLike, ArrayLike]], is_first: Callable[[Key], bool], unmade: int = 0
 ) -> dict[Key, PairedTest]:
     """All tests of a report, corrected together: ours and the baseline's runs by a key.
 
     Those that come first, the outcome fixed in advance, have half of the weight together, and all others the other.
+    `unmade` tests of the first kind are planned and not made yet: they count as if they had found nothing, so that no
+    verdict is lost when they are made.
     """
-    p_values = [paired_p_value(*pair) for pair in pairs.values()]
-    ranks = [is_first(key) for key in pairs]
+    p_values = [paired_p_value(*pair) for pair in pairs.values()] + [1.0] * unmade
+    ranks = [is_first(key) for key in pairs] + [True] * unmade
     counts = Counter(rank for rank, p in zip(ranks, p_values, strict=True) if not math.isnan(p))
     weights = [1 / (len(counts) * counts[rank]) if counts[rank] else 1.0 for rank in ranks]
     corrected = holm(p_values, weights)
     return {
         key: PairedTest(p, adjusted, detectable_difference(*pair, level=LEVEL * weight))
-        for (key, pair), p, adjusted, weight in zip(pairs.items(), p_values, corrected, weights, strict=True)
+        for (key, pair), p, adjusted, weight in zip(pairs.items(), p_values, corrected, weights, strict=False)
     }

@@ -76,7 +76,7 @@ class Job:
         return f"{self.study}{': ' if self.study else ''}{self.task} {self.arm.label} seed {self.seed}"
 
     def shares_code_with(self, other: "Job") -> bool:
-        """Whether what is compiled for one of them serves the other, in the same process."""
+        """Whether what is compiled for one of them is likely to serve the other, in the same process."""
         return bool(self.config.compile) and (self.task, self.arm.label) == (other.task, other.arm.label)
 
     @property
@@ -116,7 +116,7 @@ class Study:
 
     @cached_property
     def jobs(self) -> list[Job]:
-        """Every run, seed by seed, so that complete pairs are available early."""
+        """Every run, seed by seed, so that complete pairs are available early (unless `compile` is set: see Crew)."""
         found = []
         for seed in self.seeds:
             for task in self.tasks:
