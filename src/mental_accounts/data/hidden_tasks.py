@@ -26,7 +26,7 @@ WORDS = {
     "ucb": "UCB with a sliding window",
     "epsilon-greedy": "ε-greedy on running means",
     "ewa": "EWA learners with φ = 0.02, 0.1 and 0.2",
-    OWN_LEDGER: "an EWA learner with the cells and the default φ of the policy's ledger, which favours that policy",
+    OWN_LEDGER: "an EWA learner with the cells and the default φ of the policy's own ledger, which favours that policy",
 }
 """Makers in words."""
 MIXED = "Thompson sampling, UCB, ε-greedy and EWA learners (φ = 0.02, 0.1, 0.2), a quarter of the episodes each"
