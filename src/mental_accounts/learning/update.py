@@ -63,7 +63,7 @@ class Updater:
             warnings.simplefilter("ignore")  # loading the compiler triggers PyTorch's own deprecation warnings
             if next(_COMPILED) % COMPILED_FORMS == 0:
                 torch._dynamo.reset()  # before the limit below is reached: beyond it nothing would be compiled
-            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, COMPILED_FORMS + 1)
+            torch._dynamo.config.cache_size_limit = max(torch._dynamo.config.cache_size_limit, COMPILED_FORMS + 1)
             self._losses: Callable[[Window], tuple[Tensor, Losses, Tensor | None]] = torch.compile(
                 self._compute_losses, dynamic=False
             )
