@@ -49,8 +49,9 @@ def main() -> None:
     parser.add_argument("question", choices=CHOICES)
     parser.add_argument("folder", type=Path, help="where evidence.py has packed the runs")
     given = parser.parse_args()
-    for name in CHOICES[given.question]:
-        print(table(read_study(given.folder / f"{given.question}-{name}.jsonl.gz"), RIVAL_FORMS[given.question]))
+    for study in (f"{given.question}-{name}" for name in CHOICES[given.question]):
+        if (file := given.folder / f"{study}.jsonl.gz").exists():
+            print(table(read_study(file), RIVAL_FORMS[study]))
 
 
 if __name__ == "__main__":

@@ -40,6 +40,29 @@ GRU_FORMS = tuple(
     for change in ("", ",hidden=128", ",lr=3e-4", ",gru_layers=2", ",hidden=128,lr=3e-4", ",hidden=128,gru_layers=2")
 )
 """Q1 to Q3: as many forms of each rival are tried on the seeds of choice."""
+ONE_STEP = "context_length=1,eval_context_length=1"
+SECOND_LEDGERS = (
+    LEDGER,
+    *(
+        f"ledger-odt:{ONE_STEP},{change}"
+        for change in (
+            "phi=0.05", "phi=0.15", "phi=0.3", f"{CHANNELS},phi=0.15", f"{CHANNELS},phi=0.3",
+            'ledger_channels=["balance","mean","count"],phi=0.3',
+        )
+    ),
+)  # fmt: skip
+SECOND_GRUS = (
+    GRU,
+    *(
+        f"gru:{change}"
+        for change in (
+            f"{EPISODES},hidden=128,gru_layers=2,lr=3e-4", f"{EPISODES},hidden=256,lr=3e-4", "batch_size=64,hidden=128",
+            f"{EPISODES},hidden=128,pretrain_iterations=40", f"{EPISODES},hidden=128,lr=3e-4,pretrain_iterations=40",
+            f"{EPISODES},hidden=128,lr=3e-4,dropout=0.1",
+        )
+    ),
+)  # fmt: skip
+"""Q9: the winners of the first round and six more forms of each, on the same seeds."""
 LEARNING = (
     "held_out=0.1", "patience=5", "pretrain_iterations=20", "updates_per_pretrain_iteration=400",
     "pretrain_eval_every=20",
@@ -241,15 +264,19 @@ STUDIES: dict[str, dict[str, Call]] = {
 }
 """By question of the protocol, then by name."""
 CHOICES: dict[str, dict[str, Call]] = {
-    "q1": {"forms": Call(BOTH, (*LEDGER_FORMS, *GRU_FORMS), seeds=3)},
+    "q1": {
+        "forms": Call(BOTH, (*LEDGER_FORMS, *GRU_FORMS), seeds=3),
+        "again": Call(BOTH, (*SECOND_LEDGERS, *SECOND_GRUS), seeds=3),
+    },
     "q4": {name: replace(call, seeds=2) for name, call in STUDIES["q4"].items()},
 }
 """What is run on the seeds of choice, by the question that a form is chosen for."""
 RIVAL_FORMS: dict[str, dict[str, Sequence[str]]] = {
-    "q1": {"ledger": LEDGER_FORMS, "GRU": GRU_FORMS},
-    "q4": {"ledger": tuple(Q4_LEDGERS), "without": tuple(Q4_WITHOUT)},
+    "q1-forms": {"ledger": LEDGER_FORMS, "GRU": GRU_FORMS},
+    "q1-again": {"ledger": SECOND_LEDGERS, "GRU": SECOND_GRUS},
+    "q4-broken": {"ledger": tuple(Q4_LEDGERS), "without": tuple(Q4_WITHOUT)},
 }
-"""Of each of these one form is chosen (choosing.py)."""
+"""By packed study: of each of these one form is chosen (choosing.py)."""
 WORDS: dict[str, dict[str, str]] = {
     **dict.fromkeys(("q1", "q2", "q3"), Q1_METHODS),
     "q4": Q4_WITHOUT | Q4_LEDGERS,

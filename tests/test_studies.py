@@ -133,10 +133,11 @@ def test_the_curves_of_the_learner_are_means_over_seeds() -> None:
 
 def test_the_forms_of_the_first_questions_are_those_that_the_rule_chooses() -> None:
     found = read_study(ROOT / "results" / "choosing" / "q1-forms.jsonl.gz")
-    ledger, gru = (choosing.chosen(found, forms) for forms in questions.RIVAL_FORMS["q1"].values())
+    ledger, gru = (choosing.chosen(found, forms) for forms in questions.RIVAL_FORMS["q1-forms"].values())
     assert (ledger, gru) == questions.RIVALS
     assert (
-        choosing.table(found, questions.RIVAL_FORMS["q1"]) in (ROOT / "results" / "choosing" / "README.md").read_text()
+        choosing.table(found, questions.RIVAL_FORMS["q1-forms"])
+        in (ROOT / "results" / "choosing" / "README.md").read_text()
     )
     fewer = replace(found, runs=found.runs[1:])
     assert choosing.chosen(fewer, questions.LEDGER_FORMS) is None  # a form that lacks a seed is not compared
