@@ -28,8 +28,6 @@ from mental_accounts.study.plan import parse_changes
 from mental_accounts.study.running import Running
 from questions import CHOICES, STUDIES, Call
 
-FIRST_SEED, FIRST_CHOOSING = 1000, 100
-
 
 @contextlib.contextmanager
 def limited(seconds: float | None) -> Iterator[None]:
@@ -46,15 +44,15 @@ def limited(seconds: float | None) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def run(calls: Mapping[Path, Call], first_seed: int, running: Running) -> None:
+def run(calls: Mapping[Path, Call], running: Running) -> None:
     """Run what is missing of the calls, by their folders, without reports. Runs can go on from their checkpoints."""
     with contextlib.ExitStack() as folders:
         jobs = []
         for out, call in calls.items():
-            seeds, changes = seeds_from(first_seed, call.seeds), parse_changes(call.changes)
+            seeds, changes = seeds_from(call.first_seed, call.seeds), parse_changes(call.changes)
             study = plan_study(call.tasks, call.methods, seeds, call.preset, changes, out, data_per_seed=True)
             folders.enter_context(locked(out))
-            study.write(["mental-accounts", *call.arguments(first_seed, out)])
+            study.write(["mental-accounts", *call.arguments(out)])
             jobs += [replace(job, study=out.name) for job in study.jobs]
         outcome = run_jobs(jobs, running, shlex.join(sys.argv), Console(stderr=True))
     for name, problem in outcome.problems.items():
@@ -93,23 +91,24 @@ def main() -> None:
     unknown = [name for name in given.only or () if name not in {name for _, name in known}]
     if unknown:
         parser.error(f"there is no call {unknown[0]!r}; there are {', '.join(name for _, name in known)}")
-    first = (FIRST_CHOOSING if given.choosing else FIRST_SEED) + given.skip
     calls, packed = {}, {}
     for question, name in known:
         if given.only and name not in given.only:
             continue
         whole = given.folder / question / name
-        out = whole if given.skip == 0 else whole.with_name(f"{name}-from-{first}")
         call = studies[question][name]
+        first = call.first_seed + given.skip
+        out = whole if given.skip == 0 else whole.with_name(f"{name}-from-{first}")
         changes = (*call.changes, "compile=True") if given.compile else call.changes
-        calls[out] = replace(call, changes=changes, seeds=given.seeds or call.seeds - given.skip)
+        seeds = given.seeds or call.seeds - given.skip
+        calls[out] = replace(call, changes=changes, seeds=seeds, first_seed=first)
         packed[whole] = f"{question}-{name}.jsonl.gz"
     if given.commands:
         for out, call in calls.items():
-            print("mental-accounts", shlex.join(call.arguments(first, out)))
+            print("mental-accounts", shlex.join(call.arguments(out)))
         return
     with limited(given.seconds):
-        run(calls, first, Running(workers=given.workers))
+        run(calls, Running(workers=given.workers))
     if given.pack is not None:
         for whole, name in packed.items():
             pack([whole, *sorted(whole.parent.glob(f"{whole.name}-from-*"))], given.pack / name)

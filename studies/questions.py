@@ -6,6 +6,8 @@ from pathlib import Path
 
 from mental_accounts.presets import PresetName
 
+FIRST_SEED, SECOND_SEED, FIRST_CHOOSING = 1000, 1010, 100
+"""The first seeds: of results, of what was asked after some of these were seen, and of runs by which forms are chosen."""
 PAPERS = ("hopper-medium", "walker2d-medium-replay")
 BOTH = ("hidden-arm", "drifting-bandit")
 BANDIT, ARM = "mental_accounts.environments:DriftingBandit-v0", "mental_accounts.environments:HiddenArm-v0"
@@ -109,11 +111,12 @@ class Call:
     preset: PresetName = "hidden"
     changes: tuple[str, ...] = HIDDEN
     seeds: int = 5
+    first_seed: int = FIRST_SEED
 
-    def arguments(self, first_seed: int, out: Path) -> list[str]:
+    def arguments(self, out: Path) -> list[str]:
         """What follows `mental-accounts`."""
         found = ["compare", "--preset", self.preset, "--task", *self.tasks, "--methods", *self.methods]
-        found += ["--seeds", str(self.seeds), "--first-seed", str(first_seed), "--data-per-seed"]
+        found += ["--seeds", str(self.seeds), "--first-seed", str(self.first_seed), "--data-per-seed"]
         return [*found, "--set", *self.changes, "--out", str(out)]
 
 
@@ -247,6 +250,20 @@ Q7_DECIDES = dict.fromkeys((*PAPERS, *RANDOM), ROBOT_DECIDES) | {ROBOT: BROKEN_D
 """By study: the comparisons that decide question 7, by their words."""
 
 
+SECOND_LEDGER, SECOND_GRU = f"ledger-odt:{ONE_STEP},phi=0.3", GRU
+"""Q9: as they were chosen in the second round."""
+Q9_EPISODES = (30, 100, 300)
+
+
+def q9() -> Iterator[tuple[str, Call]]:
+    """The rivals as chosen anew and question 1's ledger, on seeds that question 1 did not use; then with less data."""
+    rivals = (SECOND_LEDGER, SECOND_GRU)
+    yield "again", Call(BOTH, tuple(dict.fromkeys((*rivals, LEDGER))), seeds=10, first_seed=SECOND_SEED)
+    for episodes in Q9_EPISODES:
+        changes = changed(f"data_steps={episodes * STEPS}")
+        yield f"again-{episodes}", Call(BOTH, rivals, changes=changes, first_seed=SECOND_SEED)
+
+
 STUDIES: dict[str, dict[str, Call]] = {
     "q1": {
         "hidden": Call(BOTH, tuple(method for method in Q1_METHODS if method != WHOLE), seeds=10),
@@ -260,15 +277,20 @@ STUDIES: dict[str, dict[str, Call]] = {
         "converged": Call(PAPERS, ("odt", "ewa-vq-odt", "ledger-odt", "gru", "bc"), "converged", ("data_steps=200000",))
     },
     "q7": dict(q7()),
-    "q8": {"targets": Call(PAPERS, (PUBLISHED, FOLLOWING), "td3", (*SMALLER, "online_iterations=80"))},
+    "q8": {
+        "targets": Call(
+            PAPERS, (PUBLISHED, FOLLOWING), "td3", (*SMALLER, "online_iterations=80"), first_seed=SECOND_SEED
+        )
+    },
+    "q9": dict(q9()),
 }
 """By question of the protocol, then by name."""
 CHOICES: dict[str, dict[str, Call]] = {
     "q1": {
-        "forms": Call(BOTH, (*LEDGER_FORMS, *GRU_FORMS), seeds=3),
-        "again": Call(BOTH, (*SECOND_LEDGERS, *SECOND_GRUS), seeds=3),
+        "forms": Call(BOTH, (*LEDGER_FORMS, *GRU_FORMS), seeds=3, first_seed=FIRST_CHOOSING),
+        "again": Call(BOTH, (*SECOND_LEDGERS, *SECOND_GRUS), seeds=3, first_seed=FIRST_CHOOSING),
     },
-    "q4": {name: replace(call, seeds=2) for name, call in STUDIES["q4"].items()},
+    "q4": {name: replace(call, seeds=2, first_seed=FIRST_CHOOSING) for name, call in STUDIES["q4"].items()},
 }
 """What is run on the seeds of choice, by the question that a form is chosen for."""
 RIVAL_FORMS: dict[str, dict[str, Sequence[str]]] = {

@@ -342,15 +342,17 @@ def test_every_study_of_the_protocol_can_be_planned(tmp_path: Path) -> None:
     for question, calls in questions.STUDIES.items():
         assert f"## {question.upper()}." in protocol
         for name, call in calls.items():
-            seeds = range(evidence.FIRST_SEED, evidence.FIRST_SEED + call.seeds)
+            assert call.first_seed in (questions.FIRST_SEED, questions.SECOND_SEED)
+            seeds = range(call.first_seed, call.first_seed + call.seeds)
             changes = parse_changes(call.changes)
             study = plan_study(
                 call.tasks, call.methods, seeds, call.preset, changes, tmp_path / question / name, data_per_seed=True
             )
             assert len(study.jobs) == len(call.tasks) * len(call.methods) * call.seeds, name
-            arguments = call.arguments(evidence.FIRST_SEED, tmp_path)
+            arguments = call.arguments(tmp_path)
             assert [arguments[arguments.index("--seeds") + 1], arguments[-2]] == [str(call.seeds), "--out"]
-    assert set(questions.STUDIES) == {f"q{number}" for number in range(1, 9)}
+            assert arguments[arguments.index("--first-seed") + 1] == str(call.first_seed)
+    assert set(questions.STUDIES) == {f"q{number}" for number in range(1, 10)}
     assert questions.changed("held_out=0").count("held_out=0.1") == 0
     assert len(questions.changed("held_out=0")) == len(questions.HIDDEN)
 
