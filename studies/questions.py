@@ -7,7 +7,7 @@ from pathlib import Path
 from mental_accounts.presets import PresetName
 
 FIRST_SEED, SECOND_SEED, FIRST_CHOOSING = 1000, 1010, 100
-"""The first seeds: of results, of what was asked after some of these were seen, and of runs by which forms are chosen."""
+"""First seeds: of results, of what was asked once some of these were seen, and of runs that choose between forms."""
 PAPERS = ("hopper-medium", "walker2d-medium-replay")
 BOTH = ("hidden-arm", "drifting-bandit")
 BANDIT, ARM = "mental_accounts.environments:DriftingBandit-v0", "mental_accounts.environments:HiddenArm-v0"
@@ -250,7 +250,8 @@ Q7_DECIDES = dict.fromkeys((*PAPERS, *RANDOM), ROBOT_DECIDES) | {ROBOT: BROKEN_D
 """By study: the comparisons that decide question 7, by their words."""
 
 
-SECOND_LEDGER, SECOND_GRU = f"ledger-odt:{ONE_STEP},phi=0.3", GRU
+SECOND_LEDGER = f'ledger-odt:{ONE_STEP},ledger_channels=["balance","mean","count"],phi=0.3'
+SECOND_GRU = f"gru:{EPISODES},hidden=128,gru_layers=2,lr=3e-4"
 """Q9: as they were chosen in the second round."""
 Q9_EPISODES = (30, 100, 300)
 
