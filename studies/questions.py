@@ -239,7 +239,7 @@ def q7() -> Iterator[tuple[str, Call]]:
     for task in EVERY_STEP:
         once = (*changed(*larger, among=SMALLER), *RANDOM[task])
         yield f"{task}-every-step", Call((task,), (TD3_EVERY_STEP,), "td3", once)
-        longer = changed("layers=1", "online_iterations=46", among=once)
+        longer = changed("layers=1", "online_iterations=42", among=once)
         yield f"{task}-200k", Call((task,), (TD3_EVERY_STEP,), "td3", longer)
     broken = (*changed(*larger, among=SMALLER), "reward_transform=standardised", "online_iterations=12")
     yield ROBOT, Call((ROBOT,), tuple(BROKEN_METHODS), "td3", broken)

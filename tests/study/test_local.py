@@ -116,6 +116,24 @@ def test_a_killed_worker_takes_one_run_with_it(aim: TrainConfig, tmp_path: Path)
     assert worker.run(first.path, hear) == Failed("stopped")
 
 
+def test_a_prepared_worker_has_its_process_before_its_first_run(aim: TrainConfig, tmp_path: Path) -> None:
+    study = study_of(aim, tmp_path / "study")
+    study.write(["test"])
+    worker = Worker(1, on_gpu=True)  # a machine without a GPU is no error
+    worker.prepare()
+    process = worker._process
+    assert process is not None
+    worker.prepare()
+    assert worker.run(study.jobs[0].path, lambda values: None) is None
+    assert worker._process is process
+    worker.close()
+    worker.end(60)
+    worker.release()
+    assert process.returncode == 0
+    worker.prepare()
+    assert worker._process is process
+
+
 def on_one_core(*arguments: str) -> None:
     """So that a run has one thread: two that wait for each other on a busy machine are slow."""
     if hasattr(os, "sched_setaffinity"):

@@ -50,8 +50,10 @@ class Machine:
         self.tried = threading.Event()
         self.lock, self.active, self.most, self.made = threading.Lock(), 0, 0, list[Path]()
 
-    def __call__(self, threads: int, environ: object) -> "Machine":
+    def __call__(self, threads: int, environ: object, *, on_gpu: bool) -> "Machine":
         return self
+
+    def prepare(self) -> None: ...
 
     def run(self, path: Path, hear: object, weigh: Callable[[Footprint], None]) -> Failed | None:
         with self.lock:

@@ -5,6 +5,7 @@ at evenly spaced steps its action is replaced by a random one, reported in `info
 has to be inferred from rewards, over more steps than a short context holds.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import gymnasium
@@ -63,7 +64,7 @@ class HiddenArm(gymnasium.Env[Array, Array]):
 
     def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Take the action, or a random one if this step is hijacked; then the paying cell may jump."""
-        taken = np.clip(np.asarray(action, np.float32), -1.0, 1.0)
+        taken = np.minimum(np.maximum(np.asarray(action, np.float32), -1.0), 1.0)  # np.clip takes three times as long
         if is_hijacked(self.t, self.hijack):
             taken = self.np_random.uniform(-1.0, 1.0, self.dim).astype(np.float32)
         reward = pay(taken, centre(self.cell, self.dim)) + self.noise * float(self.np_random.normal())
@@ -81,9 +82,12 @@ def is_hijacked(t: int, share: float) -> bool:
     return int((t + 1) * share) > int(t * share)
 
 
+@lru_cache(3**7)
 def centre(cell: int, dim: int) -> Array:
-    """The centre of a cell, a point of {-0.75, 0, 0.75}^dim, the first dimension varying fastest."""
-    return np.array([0.75 * ((cell // 3**d) % 3 - 1) for d in range(dim)], np.float32)
+    """The centre of a cell, a point of {-0.75, 0, 0.75}^dim, the first dimension varying fastest; not to be changed."""
+    found = np.array([0.75 * ((cell // 3**d) % 3 - 1) for d in range(dim)], np.float32)
+    found.flags.writeable = False
+    return found
 
 
 def cell_of(action: Array) -> int:
@@ -94,4 +98,5 @@ def cell_of(action: Array) -> int:
 
 def pay(action: Array, target: Array) -> float:
     """The reward of an action, without noise."""
-    return float(np.exp(-np.square(action - target).sum() / (2 * WIDTH**2))) - COST
+    distance = action - target
+    return float(np.exp(-np.add.reduce(distance * distance) / (2 * WIDTH**2))) - COST

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from mental_accounts.learning.fused_losses import can_fuse, fused_losses
 from mental_accounts.policy import ActionDistribution, Categorical, ClippedGaussian, Deterministic, SquashedGaussian
 from mental_accounts.policy_options import PolicyConfig
 
@@ -70,6 +71,8 @@ class Objective(nn.Module):
         expected = predicted.mode().shape
         if actions.shape != expected:
             raise ValueError(f"actions must have shape {tuple(expected)} like predictions, got {tuple(actions.shape)}")
+        if isinstance(predicted, ClippedGaussian) and can_fuse(predicted):
+            return Losses(*fused_losses(predicted, actions, mask, self.multiplier).unbind())
         if mask is not None:  # a padded step may hold anything
             actions = actions.masked_fill(mask.logical_not().view(*mask.shape, *[1] * (actions.ndim - 2)), 0)
         if isinstance(predicted, Deterministic):

@@ -27,8 +27,7 @@ DataSet = tuple[str, int | None, int]
 class DataAhead:
     """Makes what is missing of the data of jobs, in their order, as many data sets at a time as there are cores.
 
-    Within its block; what is being made when it ends is given up. A single missing data set is made at once, with all
-    cores, and what only has to be read is read at once.
+    Within its block; what is being made when it ends is given up. What only has to be read is read at once.
     """
 
     def __init__(self, jobs: Sequence[Job], view: StudyView) -> None:
@@ -40,9 +39,6 @@ class DataAhead:
             else:
                 view.say(f"data: {data[0]}")
                 load_task(*data)
-        if len(self._missing) == 1:
-            view.say(f"data: {self._missing[0][0]}")
-            load_task(*self._missing.popleft())
         self._unmade, self._count = set(self._missing), len(self._missing)
         self._view, self._lock, self._made_one = view, Lock(), Event()
         self._processes: list[subprocess.Popen[str]] = []
@@ -52,7 +48,8 @@ class DataAhead:
     def __enter__(self) -> Self:
         processes = min(usable_cores(), self._count)
         if processes:
-            self._view.say(f"data: {self._count} data sets to be made; a run begins when its data are there")
+            sets = "a data set" if self._count == 1 else f"{self._count} data sets"
+            self._view.say(f"data: {sets} to be made; a run begins when its data are there")
         self._threads = [Thread(target=self._make, args=(processes,), daemon=True) for _ in range(processes)]
         for thread in self._threads:
             thread.start()

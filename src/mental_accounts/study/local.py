@@ -49,7 +49,7 @@ class LocalLauncher:
             view.say(f"runs at a time: {limit}, threads each: {threads}{where}")
             measured = None if self.workers is not None else room
             crew = Crew(jobs, view, data, limit, min(most, max(limit, room.cores // threads)), measured)
-            crew.work(partial(Worker, threads, environ))
+            crew.work(partial(Worker, threads, environ, on_gpu=room.gpu is not None))
         return crew.problems
 
 
@@ -113,6 +113,7 @@ class Crew:
     def _serve(self, worker: Worker) -> None:
         job: Job | None = None
         try:
+            worker.prepare()
             while (job := self._take(job)) is not None:
                 self.view.begins(job)
                 problem = worker.run(job.path, partial(_tell, self.view, job), partial(self._weigh, job))

@@ -27,6 +27,8 @@ from mental_accounts.machine import is_out_of_memory, own_memory
 from mental_accounts.module_paths import find_own_modules
 from mental_accounts.study.room import Footprint
 
+ON_GPU = "--gpu"
+"""Connect to the GPU at once: it takes seconds, in which the data of the first run may still be made."""
 REPORT_SECONDS = 0.25
 CONTEXT_BYTES = 600_000_000
 """What CUDA and its libraries take of a GPU for one process."""
@@ -104,6 +106,8 @@ def main() -> int:
     sys.stdout = sys.stderr
     find_own_modules()
     keep_freed_memory()
+    if ON_GPU in sys.argv:
+        _connect()
     for line in sys.stdin:
         code = make_run(RunFolder(Path(line.rstrip("\n"))))
         if code:
@@ -125,6 +129,13 @@ def make_run(folder: RunFolder) -> int:
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     return 0
+
+
+def _connect() -> None:
+    """Make the process's CUDA context, and load the libraries that every run needs."""
+    with contextlib.suppress(RuntimeError, AssertionError):  # without a GPU, or room on it, the run says so
+        ones = torch.ones(16, 16, device="cuda")
+        (ones @ ones).sum().item()
 
 
 def _gpu_memory() -> int:

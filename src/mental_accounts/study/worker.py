@@ -15,7 +15,7 @@ from threading import Lock
 from typing import IO, Any
 
 from mental_accounts.study.room import Footprint
-from mental_accounts.study.run_process import Ended, Failed, event_of, parse_line
+from mental_accounts.study.run_process import ON_GPU, Ended, Failed, event_of, parse_line
 
 PROGRAM = (sys.executable, "-P", "-m", "mental_accounts.study.run_process")
 """-P: modules of the current folder must not shadow others."""
@@ -24,17 +24,24 @@ THREAD_SETTINGS = ("OMP_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS")
 
 
 class Worker:
-    """Makes one run at a time, in a process of `threads` threads that is started for the first of them.
+    """Makes one run at a time, in a process of `threads` threads that is started for the first of them, or before.
 
-    `environ` is added to the process's environment.
+    `environ` is added to the process's environment. `on_gpu`: the process connects to the GPU when it starts.
     """
 
-    def __init__(self, threads: int, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(self, threads: int, environ: Mapping[str, str] | None = None, *, on_gpu: bool = False) -> None:
         self.threads, self.environ = threads, dict(environ or {})
+        self._program = (*PROGRAM, ON_GPU) if on_gpu else PROGRAM
         self._process: subprocess.Popen[str] | None = None
         self._errors: IO[str] | None = None
         self._lock = Lock()
         self._stopped = False
+
+    def prepare(self) -> None:
+        """Start the process, which takes seconds, while the data of its first run are still being made."""
+        with self._lock:
+            if not self._stopped and self._process is None:
+                self._start()
 
     def run(
         self,
@@ -116,7 +123,7 @@ class Worker:
         self.release()
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (it lives as long as the process)
         self._process = subprocess.Popen(
-            PROGRAM,
+            self._program,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
