@@ -97,8 +97,8 @@ def make(runs: int) -> Callable[[], None]:
     return graph.replay
 
 
-def serve(runs: int, seconds: float, environ: dict[str, str], begin: Any, answers: Any) -> None:
-    """A process that shares the GPU: its updates per second, of all its runs together."""
+def serve(runs: int, seconds: float, environ: dict[str, str], turn: Any, ready: Any, answers: Any) -> None:
+    """A process that shares the GPU: once it is its turn, its updates per second, of all its runs together."""
     os.environ.update(environ)
     import torch
 
@@ -106,7 +106,8 @@ def serve(runs: int, seconds: float, environ: dict[str, str], begin: Any, answer
     for _ in range(AT_A_TIME):
         step()
     torch.cuda.synchronize()
-    begin.wait()
+    ready.put(runs)
+    turn.wait()
     made, begun = 0, time.perf_counter()
     while time.perf_counter() - begun < seconds:
         for _ in range(AT_A_TIME):
@@ -127,19 +128,23 @@ def main() -> None:
     from mental_accounts.study.mps import multi_process_service
 
     spawn, rows = multiprocessing.get_context("spawn"), []
+    cases = [(runs, count) for runs in asked.stacked for count in asked.processes]
     with multi_process_service() as environ:
-        for runs in asked.stacked:
-            for count in asked.processes:
-                begin, answers = spawn.Barrier(count), spawn.Queue()
-                told = (runs, asked.seconds, environ, begin, answers)
-                processes = [spawn.Process(target=serve, args=told) for _ in range(count)]
-                for process in processes:
-                    process.start()
-                rates = [answers.get(timeout=300) for _ in processes]
-                for process in processes:
-                    process.join()
-                rows.append({"stacked": runs, "processes": count, "mps": bool(environ), "per_second": sum(rates)})
-                print(f"{count} processes of {runs} stacked runs: {sum(rates):.0f} updates per second", flush=True)
+        turns, ready, answers = [spawn.Event() for _ in cases], spawn.Queue(), spawn.Queue()
+        processes = [
+            spawn.Process(target=serve, args=(runs, asked.seconds, environ, turn, ready, answers), daemon=True)
+            for (runs, count), turn in zip(cases, turns, strict=True)
+            for _ in range(count)
+        ]
+        for process in processes:  # all compile at the same time, and wait for their turn without using the GPU
+            process.start()
+        for _ in processes:
+            ready.get(timeout=300)
+        for (runs, count), turn in zip(cases, turns, strict=True):
+            turn.set()
+            rate = sum(answers.get(timeout=60) for _ in range(count))
+            rows.append({"stacked": runs, "processes": count, "mps": bool(environ), "per_second": rate})
+            print(f"{count} processes of {runs} stacked runs: {rate:.0f} updates per second", flush=True)
     if asked.json is not None:
         asked.json.write_text(json.dumps({"command": sys.argv, **surroundings(), "rows": rows}, indent=1) + "\n")
 

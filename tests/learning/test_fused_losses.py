@@ -47,6 +47,7 @@ def test_losses_and_gradients_are_those_of_float64(shape: tuple[int, int, int], 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_nothing_but_padding_costs_nothing_and_nothing_synchronises() -> None:
     mean, log_std = torch.randn(4, 2, 3, device="cuda"), torch.zeros(4, 2, 3, device="cuda")
     actions, mask = torch.zeros_like(mean), torch.zeros(4, 2, device="cuda", dtype=torch.bool)
