@@ -196,6 +196,21 @@ def q8(studies: Studies) -> Answer:
     return answered(studies, pairs, 5, before="Target returns of ODT, about 100,000 steps online. " + "".join(means))
 
 
+def q9(studies: Studies) -> Answer:
+    """The ledger with a context of one step, chosen anew, against the GRU chosen anew and question 1's ledger."""
+    (file,) = packed("q9", "again")
+    ours, rivals = questions.SECOND_LEDGER, {questions.SECOND_GRU: "the GRU", questions.LEDGER: "the ledger with K = 5"}
+    shown = {ours: "ledger, K = 1", questions.SECOND_GRU: "GRU", questions.LEDGER: "ledger, K = 5"}
+    means = [f"`{task}`: {studies.means(file, task, shown)}. " for task in questions.BOTH]
+    pairs = [
+        Pair(f"{task}, against {words}", file, task, ours, method)
+        for method, words in rivals.items()
+        for task in questions.BOTH
+    ]
+    before = "Rivals chosen anew, other seeds. " + "".join(means) + "Ledger with K = 1: "
+    return answered(studies, pairs, questions.STUDIES["q9"]["again"].seeds, before=before)
+
+
 def from_scratch(studies: Studies) -> Answer:
     """Preset `online`, in small environments."""
     robots = any(file in studies for file in packed("q7"))

@@ -86,6 +86,11 @@ CLAIMS = (
         (from_evidence("q2", found_in.q2, packed("q2", "episodes-100"), needs_all=True),),
         "Q2",
     ),
+    Claim(
+        "Does a ledger need a window?",
+        (from_evidence("q9", found_in.q9, packed("q9", "again"), needs_all=True),),
+        "Q9",
+    ),
     Claim("Where does it break?", (from_evidence("q3", found_in.q3, RIVAL_FILES, needs_all=False),), "Q3"),
     Claim(
         "Does it help a robot with a hidden fault?",

@@ -26,6 +26,7 @@ QUESTIONS = {
     "q6": "Q6. Where bias and ledger hurt",
     "q7": "Q7. Getting better by acting",
     "q8": "Q8. Asking for what has been reached",
+    "q9": "Q9. Does a ledger need a window?",
 }
 HEAD = "# The evidence of version 0.2"
 INTRODUCTION = """What is asked, and how it is decided: [the protocol](../../studies/PROTOCOL.md), written before the

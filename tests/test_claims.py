@@ -97,7 +97,7 @@ def test_caveats_stay_while_old_studies_answer(results: Path) -> None:
     assert "the study is to come" in hidden
     assert "pilots only so far" in row(results, "Does a policy learn from scratch")
     assert row(results, "Does it hurt") is None
-    assert "still to come: Q1, Q2, Q3, Q4, Q5, Q6, Q7, Q8." in claims.table(Studies(results))
+    assert "still to come: Q1, Q2, Q3, Q4, Q5, Q6, Q7, Q8, Q9." in claims.table(Studies(results))
 
 
 def test_new_evidence_takes_the_place_of_old(results: Path) -> None:
@@ -122,7 +122,7 @@ def test_noise_is_no_claim_and_few_seeds_are_no_answer(results: Path) -> None:
     assert re.search(r"\*\*No difference detected\*\* \(\d+ to \d+ would have been\): hopper", found)
     put(results, file, lambda task, method: 900.0 + 50 * (method == "odt"), call, seeds=4)
     assert row(results, "Does it hurt") is None
-    assert "still to come: Q1, Q2, Q3, Q4, Q5, Q6, Q7, Q8." in claims.table(Studies(results))
+    assert "still to come: Q1, Q2, Q3, Q4, Q5, Q6, Q7, Q8, Q9." in claims.table(Studies(results))
 
 
 def test_a_question_is_not_answered_without_the_rival_that_threatens_it(results: Path) -> None:
@@ -197,6 +197,21 @@ def test_asking_for_what_has_been_reached(results: Path) -> None:
     found = row(results, "Does supervised ODT get better")
     assert "hopper-medium: following the replay buffer 3000 [" in found
     assert "**Higher**: hopper-medium +" in found
+
+
+def test_a_ledger_without_a_window(results: Path) -> None:
+    call = questions.STUDIES["q9"]["again"]
+    earned = {questions.SECOND_LEDGER: 30.0, questions.SECOND_GRU: 25.0, questions.LEDGER: 29.9}
+    put(results, "evidence/q9-again.jsonl.gz", lambda _, method: earned[method], call, seeds=7)
+    found = row(results, "Does a ledger need a window?")
+    assert found is not None
+    assert "`hidden-arm`: ledger, K = 1 30." in found
+    assert re.search(r"\*\*Higher\*\*: hidden-arm, against the GRU \+\d", found)
+    assert "hidden-arm, against the ledger with K = 5" in found.partition("**No difference detected**")[2]
+    assert "| 7 of 10 |" in found
+    lines = evidence_tables.page(Studies(results)).splitlines()
+    (ours,) = (line for line in lines if line.startswith("| hidden-arm | ledger, K = 1 | 7 |"))
+    assert ours.split(" | ")[3] == ""  # no online phase
 
 
 def test_what_forms_cost_stands_beside_what_they_earn(results: Path) -> None:
