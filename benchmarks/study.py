@@ -5,8 +5,9 @@
 
 study: what `compare` does: long-lived workers, MPS where it is there, as many at a time as there is room for; with the
 report. processes: as version 0.1 did: a new process for each run, one for each core at a time. sequence: a new process
-for each run, one after the other, with all cores. The slow ways make only the first --few runs. Parts are seconds of a
-run, averaged; several go on at a time, so they add up to more than the seconds a run takes of the study.
+for each run, one after the other, with all cores. The slow ways make only the first --few runs. Data are made before
+the clock starts, which all ways would do alike. Parts are seconds of a run, averaged; several go on at a time, so they
+add up to more than the seconds a run takes of the study.
 """
 
 import argparse
@@ -25,10 +26,12 @@ from typing import Any
 
 from rich.console import Console
 
+from mental_accounts.data.tasks import load_task
 from mental_accounts.front_door.compare import plan_study, report_folders
 from mental_accounts.learning.events import Event, IterationEnded, StageBegan, UpdateDone, from_plain
 from mental_accounts.learning.run_folder import surroundings
 from mental_accounts.machine import usable_cores
+from mental_accounts.study.data_ahead import data_of
 from mental_accounts.study.launch import Running, run_study
 from mental_accounts.study.plan import Job, Study, parse_changes
 from mental_accounts.study.study_view import StudyView
@@ -153,6 +156,8 @@ def measure(way: str, study: Study, few: int | None, workers: int | None, report
     """One way of making the study."""
     clock, jobs = Clock(), study.jobs if way == "study" else study.jobs[:few]
     study.write(["benchmark"])
+    for data in dict.fromkeys(map(data_of, jobs)):
+        load_task(*data)
     ways: dict[str, Callable[[], dict[str, float]]] = {
         "study": lambda: as_study(study, clock, workers, reports),
         "processes": lambda: as_processes(jobs, clock, min(workers or usable_cores(), len(jobs))),

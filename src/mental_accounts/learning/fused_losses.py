@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from mental_accounts.policy import ClippedGaussian
 from mental_accounts.policy.heads import MARGIN
@@ -56,6 +57,7 @@ class _FusedLosses(torch.autograd.Function):
         return sums[:4] / count
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
         mean, log_std, actions, multiplier, count = ctx.saved_tensors
         mask, of_mean, of_log_std = ctx.mask, torch.empty_like(mean), torch.empty_like(log_std)
