@@ -7,7 +7,6 @@ checkpoint. So a run that is killed and resumed ends with the same numbers as on
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -20,9 +19,7 @@ from mental_accounts.errors import CallbackError, CheckpointError, InterruptedRu
 from mental_accounts.learning.account_payoffs import annotate, renew_payoffs
 from mental_accounts.learning.callbacks import Callback, Callbacks
 from mental_accounts.learning.capture import RepeatedUpdate
-from mental_accounts.learning.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
-from mental_accounts.learning.critic_files import PolicyCritics, write_critics
-from mental_accounts.learning.episodes import Episode, as_episodes, as_trajectories
+from mental_accounts.learning.checkpoint import Checkpoint
 from mental_accounts.learning.events import (
     CheckpointWritten,
     EvaluationEnded,
@@ -53,6 +50,7 @@ from mental_accounts.learning.replay import Replay
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.run_progress import Progress
 from mental_accounts.learning.run_rollouts import RunRollouts
+from mental_accounts.learning.run_state import RunState
 from mental_accounts.learning.run_view import SilentView, View
 from mental_accounts.learning.same_run import check_policy, record_task, summary_of
 from mental_accounts.learning.seeds import derive
@@ -88,7 +86,6 @@ class Trainer:
         self.device = choose_device(config.device)
         self.progress = Progress(device=self.device.type)
         self._watch = SignalWatch()
-        self._unsaved: list[Episode] = []
         self._repeated: RepeatedUpdate | None = None
         self._follows_steps = False
 
@@ -199,7 +196,8 @@ class Trainer:
         self.rollouts = RunRollouts(
             self.policy, config, self.prepared, self._open, self._warn, self._begin_round, self._on_step
         )
-        checkpoint = read_checkpoint(self.folder.path / "checkpoint", self._warn, self._read_trajectories)
+        self.state = RunState(self.folder, self.updater, self.held_out, self.generator)
+        checkpoint = self.state.read(self._warn)
         if checkpoint is None:
             self.folder.keep_metrics(0)
         else:
@@ -216,30 +214,18 @@ class Trainer:
         self.progress = Progress.from_state(checkpoint.state)
         if self.progress.device != self.device.type:
             raise CheckpointError(f"the run began on {self.progress.device} and can only go on there")
-        self.updater.load_tensors(checkpoint.tensors)
-        if self.held_out is not None:
-            self.held_out.load_tensors(checkpoint.tensors)
-        episodes = self._read_trajectories(checkpoint)
+        self.state.restore_weights(checkpoint)
+        episodes = self.state.collected(checkpoint)
         before = len(episodes) - self.progress.explored_episodes
         self.replay.add(episodes[:before])
         if self.config.pays_td_errors:  # as they were paid when the iteration began
             annotate(self.offline, self.policy)
             annotate(self.replay.store, self.policy)
         self.replay.add(episodes[before:])
-        self.generator.set_state(checkpoint.tensors["generator.windows"])
-        torch.set_rng_state(checkpoint.tensors["generator.cpu"])
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(checkpoint.tensors["generator.cuda"], self.device)
+        self.state.restore_generators(checkpoint)
         self.folder.keep_metrics(self.progress.made)
         self._note(f"going on after iteration {self.progress.iteration}, {self.progress.updates} updates")
         self._begun = time.monotonic() - self.progress.seconds
-
-    def _read_trajectories(self, checkpoint: Checkpoint) -> list[Episode]:
-        """What had been collected when the checkpoint was written."""
-        folder = self.folder.path / "trajectories"
-        files = Progress.from_state(checkpoint.state).files
-        stores = [Trajectories.load(folder / name) for name in files]
-        return [episode for store in stores for episode in as_episodes(store)]
 
     # One iteration.
 
@@ -303,7 +289,7 @@ class Trainer:
     def _explore(self, number: int) -> None:
         episodes = self.rollouts.explore(number, self.replay.store.first_returns_to_go)
         self.replay.add(episodes)
-        self._unsaved += episodes
+        self.state.collect(episodes)
         self.progress.env_steps += sum(len(episode) for episode in episodes)
         self.progress.explored, self.progress.explored_episodes = exploration_measures(episodes), len(episodes)
         returns, lengths = tuple(episode.total for episode in episodes), tuple(len(episode) for episode in episodes)
@@ -377,24 +363,7 @@ class Trainer:
             self._write_checkpoint()
 
     def _write_checkpoint(self) -> None:
-        """Save everything. Weights that are no numbers are never saved over good ones."""
-        self.updater.check()
-        if self._unsaved:
-            name = f"{len(self.progress.files):05d}.safetensors"
-            collected = as_trajectories(self._unsaved, action_spec=self.policy.config.action)
-            collected.save(self.folder.path / "trajectories" / name)
-            self.progress.files.append(name)
-            self._unsaved = []
         self.progress.seconds = time.monotonic() - self._begun
-        tensors = self.updater.tensors() | ({} if self.held_out is None else self.held_out.tensors())
-        tensors["generator.windows"] = self.generator.get_state()
-        tensors["generator.cpu"] = torch.get_rng_state()
-        if self.device.type == "cuda":
-            tensors["generator.cuda"] = torch.cuda.get_rng_state(self.device)
-        write_checkpoint(self.folder.path / "checkpoint", Checkpoint(tensors, asdict(self.progress)))
-        self.policy.save(self.folder.path / "policy")
-        if (values := self.updater.values) is not None:
-            held = PolicyCritics(values.critics, values.options.discount, values.reward_scale)
-            write_critics(self.folder.path, held)
+        self.state.write(self.progress)
         self._checkpointed = time.monotonic()
         self._emit(CheckpointWritten(self.folder.path, self.progress.iteration, self.progress.updates))
