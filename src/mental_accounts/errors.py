@@ -11,6 +11,10 @@ class DataError(UsageError):
     """Data that cannot be used; the message names the file or the field."""
 
 
+class NoRoomError(DataError):
+    """Less memory is free now than is needed; where other runs share the machine, more may be free later."""
+
+
 class CheckpointError(UsageError):
     """No usable checkpoint."""
 

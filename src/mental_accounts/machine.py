@@ -9,11 +9,16 @@ from pathlib import Path
 
 import torch
 
-from mental_accounts.errors import UsageError
+from mental_accounts.errors import NoRoomError, UsageError
 
 CONTAINER = Path("/sys/fs/cgroup")
-FULL = ("CUDA out of memory", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
-"""How libraries say that a GPU's memory is full."""
+FULL = (
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "STATUS_ALLOC_FAILED",
+    "DefaultCPUAllocator: can't allocate memory",
+)
+"""How libraries say that memory is full."""
 
 
 def usable_cores() -> int:
@@ -56,7 +61,8 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     """Whether an error, or one that it followed from, says that memory is full: the machine's, or a GPU's."""
     if error is None:
         return False
-    says_so = isinstance(error, MemoryError | torch.OutOfMemoryError) or any(text in str(error) for text in FULL)
+    kinds = (MemoryError, torch.OutOfMemoryError, NoRoomError)
+    says_so = isinstance(error, kinds) or any(text in str(error) for text in FULL)
     return says_so or is_out_of_memory(error.__context__)
 
 
@@ -85,4 +91,12 @@ def choose_device(name: str) -> torch.device:
         raise UsageError(f"device must be auto, cpu, cuda or one of several, as in cuda:1, got {name!r}") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UsageError("device cuda was asked for, but there is none; use --device cpu")
+    return device
+
+
+def use_device(name: str) -> torch.device:
+    """As `choose_device`; one of several GPUs becomes the current one, which graphs and kernels of our own run on."""
+    device = choose_device(name)
+    if device.type == "cuda" and device.index is not None:
+        torch.cuda.set_device(device)
     return device

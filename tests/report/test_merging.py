@@ -97,3 +97,14 @@ def test_strangers_are_refused(tmp_path: Path, capsys: Captured) -> None:
         assert pack([first, tmp_path / other], out) == 2
         assert words in capsys.readouterr().err
     assert not out.exists()
+
+
+def test_a_part_may_be_older_than_a_setting(tmp_path: Path) -> None:
+    first, second, out = part(tmp_path / "a", range(2)), part(tmp_path / "b", range(2, 3)), tmp_path / "all.jsonl.gz"
+    study = json.loads((first / "study.json").read_text())
+    for run in study["runs"]:
+        assert run["config"].pop("held_out") == 0.0
+        assert run["config"]["model"].pop("reward_input") == "auto"
+    (first / "study.json").write_text(json.dumps(study))
+    assert pack([first, second], out) == 0
+    assert {seed for _, _, seed in last_returns(out)} == {0, 1, 2}

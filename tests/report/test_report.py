@@ -273,6 +273,14 @@ def test_the_papers_tables_come_out_of_our_code(task: str, tmp_path: Path) -> No
     assert [row.change_percent for row in comparison.rows] == [row.change_percent for row in rows]
 
 
+def test_run_folders_with_data_of_their_own_are_one_comparison(tmp_path: Path) -> None:
+    study = write_study(tmp_path, lambda *place: 1000.0 + place[2], data_per_seed=True)
+    assert {job.config.data_seed for job in study.jobs} == set(range(5))
+    evidence = read_runs([job.path for job in study.jobs])
+    assert len(evidence.runs) == len(study.jobs) == 10
+    assert not evidence.warnings
+
+
 def test_returns_against_samples_are_interpolated(tmp_path: Path) -> None:
     study = write_study(tmp_path, lambda task, method, seed, name, n: float(n), seeds=2, methods=("odt",))
     path = study.jobs[1].path / "metrics.jsonl"

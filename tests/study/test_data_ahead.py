@@ -79,13 +79,23 @@ def test_data_that_are_there_are_not_made_again(jobs: list[Job], monkeypatch: py
 
 
 @pytest.mark.parametrize(
-    ("program", "words"), [(["true"], "its process died"), (["sh", "-c", 'read x; echo \'{"error": "full"}\''], "full")]
+    ("program", "words"),
+    [
+        (["true"], "its process died"),
+        (["sh", "-c", 'read x; echo 7; echo some library; echo \'{"error": "full"}\''], "full"),
+    ],
 )
 def test_data_that_cannot_be_made_end_the_study(
     jobs: list[Job], program: list[str], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(data_ahead, "PROGRAM", program)
     with pytest.raises(DataError, match=f"the data of {TASK} could not be made: {words}"):
+        LocalLauncher(2, threads=1).run(jobs, StudyView(3, 0))
+
+
+def test_a_process_that_cannot_be_started_ends_the_study(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_ahead, "PROGRAM", ["no-such-program"])
+    with pytest.raises(DataError, match="data could not be made: FileNotFoundError"):
         LocalLauncher(2, threads=1).run(jobs, StudyView(3, 0))
 
 

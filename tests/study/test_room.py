@@ -5,14 +5,20 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 
 import pytest
+import torch
 from rich.console import Console
 
 from mental_accounts.config import TrainConfig
+from mental_accounts.data.storage import check_memory
+from mental_accounts.errors import DataError
+from mental_accounts.machine import is_out_of_memory
 from mental_accounts.study import local
-from mental_accounts.study.local import LocalLauncher
+from mental_accounts.study.data_ahead import DataAhead
+from mental_accounts.study.local import Crew, LocalLauncher
 from mental_accounts.study.plan import Arm, Job, Study
 from mental_accounts.study.room import GIBIBYTE, GUESSED, Footprint, Room
 from mental_accounts.study.run_process import Failed
@@ -194,3 +200,24 @@ def test_a_run_that_has_all_the_memory_and_not_enough_fails(
     assert set(problems) == {job.name for job in jobs}
     assert all("CUDA out of memory" in problem for problem in problems.values())
     assert shown.count("FAILED") == len(jobs)
+
+
+def test_memory_that_other_runs_have_is_known_by_its_errors() -> None:
+    with pytest.raises(RuntimeError, match="can't allocate memory") as of_torch:
+        torch.empty(10**15, dtype=torch.uint8)
+    with pytest.raises(DataError, match="are free there") as of_data:
+        check_memory(10**18, "cpu")
+    assert is_out_of_memory(of_torch.value)
+    assert is_out_of_memory(of_data.value)
+    assert not is_out_of_memory(DataError("a damaged file"))
+
+
+def test_nobody_is_hired_once_the_crew_stops(aim: TrainConfig, tmp_path: Path) -> None:
+    jobs = Study(tmp_path, ("imported/aim",), (Arm.parse("odt"),), (0, 1), aim, "test").jobs
+    machine = Machine(SMALL)
+    with StudyView(len(jobs), 0, Console(quiet=True)) as view, DataAhead(jobs, view) as data:
+        crew = Crew(jobs, view, data, 2, 2, None)
+        crew._new_worker = partial(machine, 1, {}, on_gpu=False)
+        crew._end_all()
+        crew._hire()
+        assert crew._workers == []

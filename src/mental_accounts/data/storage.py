@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mental_accounts.errors import DataError
+from mental_accounts.errors import DataError, NoRoomError
 from mental_accounts.machine import available_memory
 
 MOVED_ROWS = 2**16
@@ -158,7 +158,7 @@ def check_memory(needed: int, device: torch.device | str) -> None:
     device = torch.device(device)
     available = _free_memory(device)
     if available is not None and needed > available:
-        raise DataError(
+        raise NoRoomError(
             f"the data need {needed / 1e9:.2f} GB on {device}, but only {available / 1e9:.2f} GB are free there; "
             "take fewer steps, or keep the data on another device (device='cpu')"
         )

@@ -23,7 +23,7 @@ from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.run_view import SilentView, View
 from mental_accounts.learning.seeds import derive
 from mental_accounts.learning.stepping import Environment
-from mental_accounts.machine import choose_device
+from mental_accounts.machine import use_device
 from mental_accounts.policy import Actor, DecisionTransformer
 from mental_accounts.policy.policy_files import read_policy_config
 from mental_accounts.policy.run_policy import policy_folder
@@ -79,7 +79,7 @@ def read_subject(
     source = env or EnvironmentSource(str(env_id))
     if read_policy_config(saved).encoder is not None:
         source().close()  # its module may register the encoder
-    policy = DecisionTransformer.load(saved, choose_device(device))
+    policy = DecisionTransformer.load(saved, use_device(device))
     return subject_of(policy, source, target_return, scale)
 
 

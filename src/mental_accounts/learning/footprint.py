@@ -13,7 +13,7 @@ from mental_accounts.account_options import AccountsConfig
 from mental_accounts.accounts.bias import TOKENS_PER_STEP
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.config import TrainConfig
-from mental_accounts.errors import UsageError
+from mental_accounts.errors import NoRoomError, UsageError
 from mental_accounts.machine import available_memory, in_words
 from mental_accounts.policy.size import account_bytes, count_codes, count_parameters, count_told
 from mental_accounts.policy_options import PolicyConfig
@@ -62,7 +62,7 @@ def check_run(
         asked = {"this machine": need.environments, str(device): need.network + need.batch}
     for place, count in asked.items():
         if count > there[place]:
-            raise UsageError(
+            raise NoRoomError(
                 f"this run needs at least {in_words(count)} of memory (network and optimiser {in_words(need.network)}, "
                 f"a batch {in_words(need.batch)}, environments {in_words(need.environments)}), but "
                 f"{in_words(there[place])} are free on {place}; {_what_to_lower(config, policy, device, flag)}"

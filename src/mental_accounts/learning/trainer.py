@@ -58,7 +58,7 @@ from mental_accounts.learning.signals import SignalWatch
 from mental_accounts.learning.update import Updater
 from mental_accounts.learning.value_measures import gradient_shares, overestimation
 from mental_accounts.learning.values import reward_size
-from mental_accounts.machine import choose_device
+from mental_accounts.machine import use_device
 from mental_accounts.policy import DecisionTransformer
 
 MEASURED_WINDOWS = 32
@@ -83,7 +83,7 @@ class Trainer:
         check_tracker(tracker)
         self.config, self.folder, self.view, self.tracker = config, folder, view or SilentView(), tracker
         self.callbacks, self.env = Callbacks(callbacks, folder.path), env
-        self.device = choose_device(config.device)
+        self.device = use_device(config.device)
         self.progress = Progress(device=self.device.type)
         self._watch = SignalWatch()
         self._repeated: RepeatedUpdate | None = None

@@ -10,10 +10,9 @@ from typing import Any
 
 from mental_accounts.errors import UsageError
 from mental_accounts.fields import shown
+from mental_accounts.report.run_settings import OWN, completed, differences
 from mental_accounts.report.study_files import PlannedRun, RunFiles, StudyFiles
 
-OWN = ("seed", "data_seed")
-"""Settings in which the runs of a task and a method differ."""
 MADE_WITH = ("command", "versions", "hardware", "git_commit")
 """What a part was made with."""
 
@@ -65,9 +64,9 @@ def _check_alike(first: StudyFiles, part: StudyFiles) -> None:
 
 def _check_settings(entry: Mapping[str, Any], known: Settings) -> None:
     """Refuse a run that differs from others of its task and method in more than its seeds."""
-    settings = {name: value for name, value in entry["config"].items() if name not in OWN}
+    settings = completed(entry["config"])
     before = known.setdefault((entry["task"], entry["method"]), settings)
-    differing = [name for name in sorted({*before, *settings}) if before.get(name) != settings.get(name)]
+    differing = differences(before, settings, but=OWN)
     if differing:
         raise UsageError(
             f"{entry['task']} {entry['method']} was not run with the same settings in all parts: "

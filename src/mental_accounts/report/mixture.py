@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mental_accounts.report.runs import Run, differences
+from mental_accounts.report.run_settings import differences
+from mental_accounts.report.runs import Run
 
 OWN = ("task", "env_id", "method", "model", "improve", "values", "seed", "data_seed")
 """Settings in which methods, tasks and seeds may differ."""

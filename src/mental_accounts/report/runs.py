@@ -1,6 +1,5 @@
 """Finished runs, from their folders or a packed file; runs that cannot be compared are left out, with a warning."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mental_accounts.config import TrainConfig
 from mental_accounts.errors import UsageError
 from mental_accounts.fields import check_fields
 from mental_accounts.report.packed import PACKED_FILE, read_packed
+from mental_accounts.report.run_settings import OWN, completed, differences, shared
 from mental_accounts.report.study_files import STUDY_FILE, RunFiles, StudyFiles, read_run_files, read_study_folder
 
 Array = NDArray[np.float64]
@@ -134,7 +133,7 @@ def _evidence(files: StudyFiles) -> Evidence:
         run = _read_run(planned.read, planned.folder, task, method, name, warnings)
         if run is None:
             continue
-        different = differences(run.config, _completed(planned.entry["config"], TrainConfig().to_dict()))
+        different = differences(run.config, completed(planned.entry["config"]))
         if different:
             warnings.append(f"{name}: left out, it was run with other settings ({', '.join(different)})")
             continue
@@ -169,7 +168,9 @@ def _unlike_the_baseline(tasks: Sequence[str], methods: Sequence[str], runs: Seq
         cells = {run.method: run for run in reversed(runs) if run.task == task}
         for method in methods[1:]:
             if method in cells and methods[0] in cells:
-                different = differences(cells[method].config, cells[methods[0]].config, but=("seed", "method"))
+                ours, theirs = cells[method], cells[methods[0]]
+                own = ("seed",) if ours.seed == theirs.seed else OWN
+                different = differences(ours.config, theirs.config, but=(*own, "method"))
                 other = [path for path in different if not path.startswith("model.accounts.")]
                 if other:
                     warnings.append(
@@ -191,11 +192,11 @@ def read_runs(folders: Sequence[Path]) -> Evidence:
     for task in tasks:
         for method in methods:
             group = [run for run in runs if (run.task, run.method) == (task, method)]
-            kinds = Counter(_settings(run.config) for run in group)
+            kinds = Counter(shared(run.config) for run in group)
             seen: set[int] = set()
             for run in group:
-                usual = next(other for other in group if _settings(other.config) == kinds.most_common(1)[0][0])
-                different = differences(run.config, usual.config, but=("seed",))
+                usual = next(other for other in group if shared(other.config) == kinds.most_common(1)[0][0])
+                different = differences(run.config, usual.config, but=OWN)
                 if different:
                     warnings.append(
                         f"{run.path}: left out, its settings differ from the others ({', '.join(different)})"
@@ -224,7 +225,7 @@ def _read_run(
         check_fields(dict.fromkeys(MADE_BY) | record, MADE_BY, "config.json")
         if not {"task", "method", "seed"} <= record["config"].keys():
             raise ValueError("config.json does not say which task, method and seed")
-        config = _completed(record["config"], TrainConfig().to_dict())
+        config = completed(record["config"])
         check_fields(config, CONFIG, "config.json, config")
         if not (config["task"] or config["env_id"]):
             raise ValueError("config.json names neither a task nor an env_id")
@@ -258,32 +259,3 @@ def _check_line(line: Mapping[str, Any], where: str) -> None:
     check_fields(line, LINE, where)
     read = {name: "a finite number" for name in (*SEVEN, SAMPLED, "time/training") if name in line}
     check_fields(line, read | {name: "a number" for name in line if name.startswith(("accounts/", "values/"))}, where)
-
-
-def differences(one: Mapping[str, Any], other: Mapping[str, Any], but: Sequence[str] = (), path: str = "") -> list[str]:
-    """The paths of fields whose values differ."""
-    found = []
-    for key in sorted({*one, *other} - set(but)):
-        a, b = one.get(key), other.get(key)
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            found += differences(a, b, (), f"{path}{key}.")
-        elif _plain(a) != _plain(b):
-            found.append(f"{path}{key}")
-    return found
-
-
-def _completed(config: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """A recorded configuration, with defaults for fields that did not exist when it was written."""
-    found = {**defaults, **config}
-    for key, value in defaults.items():
-        if isinstance(value, Mapping) and isinstance(found[key], Mapping):
-            found[key] = _completed(found[key], value)
-    return found
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _settings(config: Mapping[str, Any]) -> str:
-    return json.dumps({key: value for key, value in config.items() if key != "seed"}, sort_keys=True)

@@ -17,6 +17,7 @@ from mental_accounts.errors import DataError
 from mental_accounts.learning.footprint import check_data_steps
 from mental_accounts.machine import usable_cores
 from mental_accounts.study.plan import Job
+from mental_accounts.study.run_process import parse_line
 from mental_accounts.study.study_view import StudyView
 
 PROGRAM = [sys.executable, "-P", "-m", "mental_accounts.study.data_process"]
@@ -50,7 +51,7 @@ class DataAhead:
         if processes:
             sets = "a data set" if self._count == 1 else f"{self._count} data sets"
             self._view.say(f"data: {sets} to be made; a run begins when its data are there")
-        self._threads = [Thread(target=self._make, args=(processes,), daemon=True) for _ in range(processes)]
+        self._threads = [Thread(target=self._make_some, args=(processes,), daemon=True) for _ in range(processes)]
         for thread in self._threads:
             thread.start()
         return self
@@ -74,6 +75,18 @@ class DataAhead:
         self._made_one.wait(seconds)
         self._made_one.clear()
 
+    def _make_some(self, processes: int) -> None:
+        """What one thread makes. Runs wait for it, so an error of ours is theirs, too."""
+        try:
+            self._make(processes)
+        except Exception as error:
+            self._give_up(DataError(f"data could not be made: {type(error).__name__}: {error}"))
+
+    def _give_up(self, error: DataError) -> None:
+        if not self._over:
+            self._error = self._error or error
+        self._made_one.set()
+
     def _make(self, processes: int) -> None:
         """One process, and what it is asked for."""
         with self._lock:
@@ -93,9 +106,9 @@ class DataAhead:
                 problem = _ask(process, data, workers)
                 if problem is None:
                     self._unmade.discard(data)
-                elif not self._over:
-                    self._error = self._error or DataError(f"the data of {data[0]} could not be made: {problem}")
-                self._made_one.set()
+                    self._made_one.set()
+                else:
+                    self._give_up(DataError(f"the data of {data[0]} could not be made: {problem}"))
 
     def _next(self) -> DataSet | None:
         """The next data set to be made; None if there is none, or one could not be made."""
@@ -110,11 +123,14 @@ def _ask(process: "subprocess.Popen[str]", data: DataSet, workers: int) -> str |
     try:
         process.stdin.write(json.dumps([*data, workers]) + "\n")
         process.stdin.flush()
-        answer = json.loads(process.stdout.readline() or '{"error": "its process died"}')
-    except (BrokenPipeError, ValueError):
-        return "its process died"
-    problem: str | None = answer.get("error")
-    return problem
+        for line in process.stdout:  # libraries may print lines of their own
+            answer = parse_line(line)
+            if answer is not None and answer.keys() & {"made", "error"}:
+                problem: str | None = answer.get("error")
+                return problem
+    except BrokenPipeError:
+        pass
+    return "its process died"
 
 
 def data_of(job: Job) -> DataSet:

@@ -102,6 +102,8 @@ class Crew:
     def _hire(self) -> None:
         """Start as many workers as may and can work."""
         with self._lock:
+            if self._stop.is_set():
+                return
             for _ in range(min(self.limit - self._serving, len(self._waiting))):
                 worker = self._new_worker()
                 thread = Thread(target=self._serve, args=(worker,), daemon=True)
