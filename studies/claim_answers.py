@@ -81,8 +81,9 @@ def q1(studies: Studies) -> Answer:
     shown = {questions.LEDGER: "ledger", questions.GRU: "GRU"}
     shown |= {"odt:reward_input=state": "ODT that reads rewards", "odt": "ODT"}
     means = [
-        f"`{task}`: {studies.means(file, task, shown)}; without learning the highest account "
-        f"{studies.played(task, 'highest-account')} to {studies.played(task, 'highest-account-0.2')}, a Bayesian "
+        f"`{task}`: {studies.means(file, task, shown)}; of players that learn nothing, the one that takes "
+        f"the highest account (φ = 0.05 and 0.2) {studies.played(task, 'highest-account')} and "
+        f"{studies.played(task, 'highest-account-0.2')}, a Bayesian one that knows the task "
         f"{studies.played(task, 'bayes')}. "
         for task in questions.BOTH
     ]

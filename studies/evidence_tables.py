@@ -17,23 +17,14 @@ from mental_accounts.report.mixture import mixed
 from mental_accounts.report.runs import RETURN, SAMPLED, Run
 from robot_table import acted, peers
 
-QUESTIONS = {
-    "q1": "Q1. Does a ledger help where only memory helps, on data that it did not make?",
-    "q2": "Q2. Does it need less data?",
-    "q3": "Q3. Where does it break?",
-    "q4": "Q4. The robot with a hidden fault",
-    "q5": "Q5. The paper's experiment",
-    "q6": "Q6. Where bias and ledger hurt",
-    "q7": "Q7. Getting better by acting",
-    "q8": "Q8. Asking for what has been reached",
-    "q9": "Q9. Does a ledger need a window?",
-}
 HEAD = "# The evidence of version 0.2"
 INTRODUCTION = """What is asked, and how it is decided: [the protocol](../../studies/PROTOCOL.md), written before the
-runs. The answers in a few words: [README](../../README.md#results). Below is every run that has been made, one packed
-file for each study (`mental-accounts report FILE` makes its full report), as means over seeds of the last policy's
+runs. The answers in a few words: [README](../../README.md#results). Below is every packed study, one
+file each (`mental-accounts report FILE` makes its full report), as means over seeds of the last policy's
 return: with the mean action, and with sampled actions where they were played; [95%] intervals over seeds. Steps,
-minutes and memory (of the GPU, where there is one) are those of a run; several ran at a time."""
+minutes and memory (of the GPU, where there is one) are those of a run; several ran at a time. Runs by which forms were
+chosen are in [choosing](../choosing/README.md), pilots in [online](../online/README.md); what was lost or cut off is
+told under *Changes* in the protocol."""
 NOTES = {
     **dict.fromkeys(
         ("q1", "q2"),
@@ -86,7 +77,8 @@ HEADER = f"| {' | '.join(COLUMNS)} |\n|---|---|" + "---:|" * (len(COLUMNS) - 2)
 
 def table(studies: Studies, question: str, file: str) -> str:
     """All forms on all tasks of a packed study; in question 7, SAC and TD3 from scratch beside them."""
-    found, words = studies[file], questions.WORDS.get(question, {})
+    found = studies[file]
+    words = questions.WORDS.get(question, {}) | questions.STUDY_WORDS.get(file.removeprefix("evidence/"), {})
     lines = [HEADER]
     for task in found.tasks:
         for method in found.methods:
@@ -107,14 +99,16 @@ def peer_rows(folder: Path, task: str, steps: float) -> Iterator[str]:
 def page(studies: Studies) -> str:
     """All questions of which there are runs."""
     parts, deciding = [HEAD, INTRODUCTION], comparisons(studies)
-    for question, title in QUESTIONS.items():
+    for question, title in questions.TITLES.items():
         files = {name: f"evidence/{question}-{name}.jsonl.gz" for name in questions.STUDIES[question]}
         there = {name: file for name, file in files.items() if file in studies}
         if not there:
             continue
         parts.append(f"## {title}")
         note = f" {NOTES[question]}" if question in NOTES else ""
-        parts.append(f"`python studies/evidence.py {question} runs/evidence` makes all of its runs.{note}")
+        missing = [name for name in files if name not in there]
+        to_come = f" Not run yet: {', '.join(missing)}." if missing else ""
+        parts.append(f"`python studies/evidence.py {question} runs/evidence` makes all of its runs.{note}{to_come}")
         for name, file in there.items():
             unlike = mixed(studies[file].runs)
             parts.append(f"**[{name}]({Path(file).name})**{f': {unlike}' if unlike else ''}")
@@ -147,7 +141,7 @@ def comparisons(studies: Studies) -> dict[str, tuple[Tested, ...]]:
     return {
         claim.protocol.lower(): answer.tested
         for claim, (source, answer) in found.items()
-        if claim.protocol is not None and source is claim.sources[0]
+        if claim.protocol is not None and source is claim.own
     }
 
 
@@ -163,4 +157,4 @@ def acting(studies: Studies) -> str:
             for row in table(studies, "q7", file).splitlines()[2:]:
                 cells = [text.strip() for text in row.strip("|").split("|")]
                 lines.append(f"| {' | '.join([*cells[:5], cells[7]])} |")
-    return "\n".join(lines)
+    return "\n".join(dict.fromkeys(lines))  # SAC and TD3 stand beside several studies of a robot

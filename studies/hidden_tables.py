@@ -91,7 +91,7 @@ def tests(compared: Sequence[tuple[Mapping[int, float], Mapping[int, float]]]) -
     """For each difference, the p-value of a paired t-test, and after Holm's correction over all of them."""
     found = [paired_p_value(*paired(*pair)) for pair in compared]
     shown = [f"{p:.3f}" if p >= 0.001 else "<0.001" for p in found]
-    adjusted = [f"{p:.2f}" if p >= 0.01 else "<0.01" for p in holm(found)]
+    adjusted = [f"{p:.3f}" if p >= 0.001 else "<0.001" for p in holm(found)]
     return [f"{p}, {corrected}" for p, corrected in zip(shown, adjusted, strict=True)]
 
 

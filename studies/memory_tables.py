@@ -26,7 +26,7 @@ SHORT = {VERDICTS["helps"]: "the ledger", VERDICTS["hurts"]: "the GRU", VERDICTS
 def forms(studies: Studies) -> str:
     """Question 1: every form on both tasks, with the mean action and with sampled ones, and what it took."""
     heads = [f"`{task}`, {kind}" for task in BOTH for kind in ("mean action", "sampled")]
-    heads += ["million steps read", "minutes", "weights"]
+    heads += [f"{what}, mean of both" for what in ("million steps read", "minutes", "weights")]
     lines = [f"| form | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
     for method, words in Q1_METHODS.items():
         by_task = [_runs(studies, task, method) for task in BOTH]

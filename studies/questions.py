@@ -300,6 +300,18 @@ RIVAL_FORMS: dict[str, dict[str, Sequence[str]]] = {
     "q4-broken": {"ledger": tuple(Q4_LEDGERS), "without": tuple(Q4_WITHOUT)},
 }
 """By packed study: of each of these one form is chosen (choosing.py)."""
+TITLES = {
+    "q1": "Q1. Does a ledger help where only memory helps, on data that it did not make?",
+    "q2": "Q2. Does it need less data?",
+    "q3": "Q3. Where does it break?",
+    "q4": "Q4. The robot with a hidden fault",
+    "q5": "Q5. The paper's experiment",
+    "q6": "Q6. Where bias and ledger hurt",
+    "q7": "Q7. Getting better by acting",
+    "q8": "Q8. Asking for what has been reached",
+    "q9": "Q9. Does a ledger need a window?",
+}
+"""As headings of results/evidence/README.md."""
 WORDS: dict[str, dict[str, str]] = {
     **dict.fromkeys(("q1", "q2", "q3"), Q1_METHODS),
     "q4": Q4_WITHOUT | Q4_LEDGERS,
@@ -308,3 +320,8 @@ WORDS: dict[str, dict[str, str]] = {
     "q9": {SECOND_LEDGER: "ledger, K = 1", SECOND_GRU: "GRU, two layers", LEDGER: "ledger of question 1, K = 5"},
 }
 """What methods are called in tables, by question; others by their labels."""
+STUDY_WORDS: dict[str, dict[str, str]] = {
+    f"q7-{task}-200k.jsonl.gz": {TD3_EVERY_STEP: "td3 alone, one layer, an update for every step"}
+    for task in EVERY_STEP
+}
+"""Where a study's form differs from that of the same name in others, by packed file."""
