@@ -202,7 +202,11 @@ def q9(studies: Studies) -> Answer:
     (file,) = packed("q9", "again")
     ours, rivals = questions.SECOND_LEDGER, {questions.SECOND_GRU: "the GRU", questions.LEDGER: "the ledger with K = 5"}
     shown = {ours: "ledger, K = 1", questions.SECOND_GRU: "GRU", questions.LEDGER: "ledger, K = 5"}
-    means = [f"`{task}`: {studies.means(file, task, shown)}. " for task in questions.BOTH]
+    means = [
+        f"`{task}`: {studies.means(file, task, shown)} (with sampled actions "
+        f"{studies.means(file, task, {ours: 'ledger', questions.SECOND_GRU: 'GRU'}, 'sampled')}). "
+        for task in questions.BOTH
+    ]
     pairs = [
         Pair(f"{task}, against {words}", file, task, ours, method)
         for method, words in rivals.items()

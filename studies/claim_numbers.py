@@ -14,12 +14,12 @@ import numpy as np
 
 from interval_cells import written
 from mental_accounts.report.mixture import mixed
-from mental_accounts.report.runs import RETURN, Evidence, read_study
+from mental_accounts.report.runs import RETURN, SAMPLED, Evidence, read_study
 from mental_accounts.report.significance import PairedTest, paired_tests
 from mental_accounts.report.statistics import FEWEST_SEEDS, Interval, difference_interval, mean_interval
 
-Metric = Literal["last return", "early return"]
-"""Of the last policy; or the mean over the evaluations within the first EARLY updates."""
+Metric = Literal["last return", "early return", "sampled"]
+"""Of the last policy; the mean over the evaluations within the first EARLY updates; of the last policy, sampling."""
 EARLY = 5_000
 VERDICTS = {
     "helps": "Higher",
@@ -88,6 +88,9 @@ class Studies:
         """The number of each seed."""
         found = {}
         for run in self[file].of(task, method):
+            if metric == "sampled":
+                found[run.seed] = float(run.lines[-1][SAMPLED])
+                continue
             updates, values = run.curve(RETURN)
             found[run.seed] = float(values[-1] if metric == "last return" else values[updates <= EARLY].mean())
         return found
@@ -95,9 +98,9 @@ class Studies:
     def _values(self, pair: Pair, method: str) -> dict[int, float]:
         return self.returns(pair.file, pair.task, method, pair.metric) if pair.file in self else {}
 
-    def means(self, file: str, task: str, methods: Mapping[str, str]) -> str:
-        """The mean last return of methods with their intervals, each by its words."""
-        found = {words: list(self.returns(file, task, method).values()) for method, words in methods.items()}
+    def means(self, file: str, task: str, methods: Mapping[str, str], metric: Metric = "last return") -> str:
+        """The mean return of methods with their intervals, each by its words."""
+        found = {words: list(self.returns(file, task, method, metric).values()) for method, words in methods.items()}
         return ", ".join(f"{words} {cell(values)}" for words, values in found.items() if values)
 
     def played(self, task: str, player: str) -> str:

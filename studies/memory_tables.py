@@ -1,5 +1,6 @@
-"""Questions 1 and 2 for docs/hidden.md, as tables and a picture: what each form of memory earns, by how much data."""
+"""Questions 1, 2 and 9 for docs/hidden.md, as tables and a picture: what forms of memory earn, by how much data."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -8,9 +9,9 @@ import numpy as np
 from claim_answers import packed, q2_file, tested_by_size
 from claim_numbers import VERDICTS, Studies, cell
 from mental_accounts.report.figures import colours_of
-from mental_accounts.report.runs import SAMPLED, Run
+from mental_accounts.report.runs import SAMPLED
 from mental_accounts.report.statistics import mean_interval
-from questions import BOTH, GRU, LEDGER, Q1_METHODS, WHOLE_UNORDERED
+from questions import BOTH, GRU, LEDGER, Q1_METHODS, WHOLE_UNORDERED, WORDS
 
 SHOWN = {
     LEDGER: "ledger",
@@ -25,11 +26,23 @@ SHORT = {VERDICTS["helps"]: "the ledger", VERDICTS["hurts"]: "the GRU", VERDICTS
 
 def forms(studies: Studies) -> str:
     """Question 1: every form on both tasks, with the mean action and with sampled ones, and what it took."""
+    return _table(studies, Q1_METHODS, packed("q1"))
+
+
+def again(studies: Studies) -> str:
+    """Question 9: the same for the rivals as they were chosen anew."""
+    return _table(studies, WORDS["q9"], packed("q9", "again"))
+
+
+def _table(studies: Studies, methods: Mapping[str, str], files: Sequence[str]) -> str:
+    """Forms on both tasks, whichever of the studies has them."""
     heads = [f"`{task}`, {kind}" for task in BOTH for kind in ("mean action", "sampled")]
     heads += [f"{what}, mean of both" for what in ("million steps read", "minutes", "weights")]
     lines = [f"| form | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
-    for method, words in Q1_METHODS.items():
-        by_task = [_runs(studies, task, method) for task in BOTH]
+    for method, words in methods.items():
+        by_task = [
+            [run for file in files if file in studies for run in studies[file].of(task, method)] for task in BOTH
+        ]
         if not all(by_task):
             continue
         cells = []
@@ -43,11 +56,6 @@ def forms(studies: Studies) -> str:
         cells += [f"{spent['steps_read'] / 1e6:.1f}", f"{spent['seconds'] / 60:.1f}", f"{spent['parameters']:,.0f}"]
         lines.append(f"| {words} | {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def _runs(studies: Studies, task: str, method: str) -> list[Run]:
-    """The runs of a form in question 1, whichever of its studies has them."""
-    return [run for file in packed("q1") if file in studies for run in studies[file].of(task, method)]
 
 
 def sizes(studies: Studies) -> str:

@@ -27,6 +27,7 @@ HIDDEN_BEGIN, HIDDEN_END = "<!-- hidden: made by studies/results_pages.py -->", 
 OPTIONS_BEGIN, OPTIONS_END = "<!-- options: made by studies/results_pages.py -->", "<!-- end of options -->"
 PROBE_BEGIN, PROBE_END = "<!-- probe: made by studies/results_pages.py -->", "<!-- end of probe -->"
 FORMS_BEGIN, FORMS_END = "<!-- forms: made by studies/results_pages.py -->", "<!-- end of forms -->"
+AGAIN_BEGIN, AGAIN_END = "<!-- again: made by studies/results_pages.py -->", "<!-- end of again -->"
 SIZES_BEGIN, SIZES_END = "<!-- sizes: made by studies/results_pages.py -->", "<!-- end of sizes -->"
 ACTING_BEGIN, ACTING_END = "<!-- acting: made by studies/results_pages.py -->", "<!-- end of acting -->"
 STUDIES = ("paper", "converged")
@@ -82,6 +83,7 @@ def pages() -> dict[Path, str]:
     front = between(found.read_text(), claims.BEGIN, claims.END, claims.table(studies, "../"))
     front = between(front, BEGIN, END, results())
     guide = between(hidden.read_text(), FORMS_BEGIN, FORMS_END, memory_tables.forms(studies))
+    guide = between(guide, AGAIN_BEGIN, AGAIN_END, memory_tables.again(studies))
     guide = between(guide, SIZES_BEGIN, SIZES_END, memory_tables.sizes(studies))
     guide = between(guide, OPTIONS_BEGIN, OPTIONS_END, hidden_tables.options_summary(HIDDEN))
     return {

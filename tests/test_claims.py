@@ -37,7 +37,10 @@ def results(tmp_path: Path) -> Path:
     return folder
 
 
-def put(results: Path, file: str, level: Level, call: questions.Call, seeds: int = 5, spread: float = 1.0) -> None:
+def put(
+    results: Path, file: str, level: Level, call: questions.Call, seeds: int = 5, spread: float = 1.0, *,
+    sampled: bool = False,
+) -> None:  # fmt: skip
     """A packed study of some question, made up."""
 
     def value(task: str, method: str, seed: int, metric: str, step: int) -> float:
@@ -46,7 +49,7 @@ def put(results: Path, file: str, level: Level, call: questions.Call, seeds: int
         )
 
     folder = results.parent / "made" / file
-    write_study(folder, value, tasks=call.tasks, methods=call.methods, seeds=seeds)
+    write_study(folder, value, tasks=call.tasks, methods=call.methods, seeds=seeds, sampled=sampled)
     path = results / file
     path.parent.mkdir(exist_ok=True)
     write_packed(read_study_folder(folder), path)
@@ -204,10 +207,11 @@ def test_asking_for_what_has_been_reached(results: Path) -> None:
 def test_a_ledger_without_a_window(results: Path) -> None:
     call = questions.STUDIES["q9"]["again"]
     earned = {questions.SECOND_LEDGER: 30.0, questions.SECOND_GRU: 25.0, questions.LEDGER: 29.9}
-    put(results, "evidence/q9-again.jsonl.gz", lambda _, method: earned[method], call, seeds=7)
+    put(results, "evidence/q9-again.jsonl.gz", lambda _, method: earned[method], call, seeds=7, sampled=True)
     found = row(results, "Does a ledger need a window?")
     assert found is not None
     assert "`hidden-arm`: ledger, K = 1 30." in found
+    assert "(with sampled actions ledger 30." in found
     assert re.search(r"\*\*Higher\*\*: hidden-arm, against the GRU \+\d", found)
     assert "hidden-arm, against the ledger with K = 5" in found.partition("**No difference detected**")[2]
     assert "| 7 of 10 |" in found

@@ -7,7 +7,7 @@ from pathlib import Path
 from mental_accounts.config import TrainConfig
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.policy_options import WITH_ACCOUNTS
-from mental_accounts.report.runs import SEVEN
+from mental_accounts.report.runs import SAMPLED, SEVEN
 from mental_accounts.study.plan import Arm, Study
 
 Value = Callable[[str, str, int, str, int], float]
@@ -24,6 +24,7 @@ def write_study(
     iterations: int = 4,
     data_per_seed: bool = False,
     pretraining: int = 0,
+    sampled: bool = False,
 ) -> Study:
     base = TrainConfig(pretrain_iterations=0, online_iterations=iterations, eval_every=1)
     study = Study(folder, tasks, tuple(map(Arm.parse, methods)), tuple(range(seeds)), base, "test", data_per_seed)
@@ -45,6 +46,7 @@ def write_study(
                 line |= {"values/policy_mean": 12.5, "values/td_error": 0.25 + job.seed, "values/gradient_share": 0.4}
                 line |= {"values/overestimation": -1.5} if n else {}  # not while pretraining
             lines.append(line)
+        lines[-1] |= {SAMPLED: value(job.task, job.arm.label, job.seed, SAMPLED, 0)} if sampled else {}
         (job.path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         last = lines[-1]["evaluation/return_mean_gm"]
         run.write_summary(
