@@ -5,7 +5,7 @@ over all comparisons of the question; else no difference detected, and what woul
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -27,23 +27,31 @@ VERDICTS = {
     "no difference detected": "No difference detected",
 }
 """The words of reports -> those of the protocol, in the order of the table."""
-UNDETECTED, LISTED = VERDICTS["no difference detected"], 4
-"""So many comparisons without a difference are listed one by one."""
-PAGE = "[all of them]({root}results/evidence/README.md)"
+UNDETECTED = VERDICTS["no difference detected"]
 
 
 @dataclass(frozen=True)
 class Pair:
     """One comparison that decides: two methods on a task of a study, paired by seed."""
 
-    label: str
-    """As the table names it."""
+    where: str
+    """What tables call the task and the setting."""
+    words: tuple[str, str]
+    """What they call the two methods."""
     file: str
     """The packed study, below results/."""
     task: str
     method: str
     against: str
     metric: Metric = "last return"
+    is_headline: bool = True
+    """Whether the README shows it, too."""
+
+    @property
+    def label(self) -> str:
+        """The comparison in words."""
+        ours, theirs = self.words
+        return f"{self.where}, {ours} against {theirs}"
 
 
 @dataclass(frozen=True)
@@ -53,10 +61,12 @@ class Tested:
     pair: Pair
     seeds: tuple[int, ...]
     """Those that both methods have."""
+    means: tuple[float, float]
+    """Of the two methods, over these seeds."""
     difference: Interval
     test: PairedTest
-    digits: int
-    """Decimals of its returns."""
+    sampled: Interval | None = None
+    """The difference with sampled actions, where both were played with them; it is not tested."""
 
     @property
     def verdict(self) -> str:
@@ -64,9 +74,9 @@ class Tested:
         return VERDICTS[self.test.verdict(self.difference.estimate)]
 
     @property
-    def cell(self) -> str:
-        """As text: its label, the difference and the interval."""
-        return f"{self.pair.label} {written(self.difference, self.digits, signed=True)}"
+    def digits(self) -> int:
+        """Decimals of its returns in a table."""
+        return digits_of(*self.means)
 
 
 class Studies:
@@ -88,20 +98,12 @@ class Studies:
         """The number of each seed."""
         found = {}
         for run in self[file].of(task, method):
-            if metric == "sampled":
-                found[run.seed] = float(run.lines[-1][SAMPLED])
-                continue
             updates, values = run.curve(RETURN)
-            found[run.seed] = float(values[-1] if metric == "last return" else values[updates <= EARLY].mean())
+            numbers = {"last return": values[-1], "sampled": run.lines[-1].get(SAMPLED)}
+            number = values[updates <= EARLY].mean() if metric == "early return" else numbers[metric]
+            if number is not None:
+                found[run.seed] = float(number)
         return found
-
-    def _values(self, pair: Pair, method: str) -> dict[int, float]:
-        return self.returns(pair.file, pair.task, method, pair.metric) if pair.file in self else {}
-
-    def means(self, file: str, task: str, methods: Mapping[str, str], metric: Metric = "last return") -> str:
-        """The mean return of methods with their intervals, each by its words."""
-        found = {words: list(self.returns(file, task, method, metric).values()) for method, words in methods.items()}
-        return ", ".join(f"{words} {cell(values)}" for words, values in found.items() if values)
 
     def played(self, task: str, player: str) -> str:
         """The mean return of a player that does not learn (players.py)."""
@@ -117,25 +119,32 @@ class Studies:
 
         A study takes part if it is there, and all of its comparisons have enough seeds for a test.
         """
-        found, unready = {}, set()
-        for pair in pairs:
-            ours, theirs = self._values(pair, pair.method), self._values(pair, pair.against)
-            seeds = tuple(sorted(ours.keys() & theirs.keys()))
-            unready |= {pair.file} if len(seeds) < FEWEST_SEEDS else set()
-            found[pair] = seeds, [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
+        found = {pair: self._paired(pair, pair.metric) for pair in pairs}
+        unready = {pair.file for pair, (seeds, _, _) in found.items() if len(seeds) < FEWEST_SEEDS}
         found = {pair: values for pair, values in found.items() if pair.file not in unready}
         values = {pair: (ours, theirs) for pair, (_, ours, theirs) in found.items()}
         tests = paired_tests(values, lambda _: True, len(pairs) - len(found) if as_planned else 0)
         return tuple(
             Tested(
-                pair,
-                seeds,
-                difference_interval(ours, theirs),
-                tests[pair],
-                digits_of(float(np.mean(ours)), float(np.mean(theirs))),
+                pair, seeds, (float(np.mean(ours)), float(np.mean(theirs))), difference_interval(ours, theirs),
+                tests[pair], self._sampled(pair),
             )
             for pair, (seeds, ours, theirs) in found.items()
-        )
+        )  # fmt: skip
+
+    def _paired(self, pair: Pair, metric: Metric) -> tuple[tuple[int, ...], list[float], list[float]]:
+        """The seeds that both methods have, and their numbers."""
+        if pair.file not in self:
+            return (), [], []
+        ours, theirs = (self.returns(pair.file, pair.task, method, metric) for method in (pair.method, pair.against))
+        seeds = tuple(sorted(ours.keys() & theirs.keys()))
+        return seeds, [ours[seed] for seed in seeds], [theirs[seed] for seed in seeds]
+
+    def _sampled(self, pair: Pair) -> Interval | None:
+        """The difference with sampled actions of a comparison of last returns, if enough seeds have them."""
+        seeds, ours, theirs = self._paired(pair, "sampled")
+        known = pair.metric == "last return" and len(seeds) >= FEWEST_SEEDS
+        return difference_interval(ours, theirs) if known else None
 
 
 def cell(values: Sequence[float]) -> str:
@@ -144,21 +153,14 @@ def cell(values: Sequence[float]) -> str:
     return written(found, digits_of(found.estimate))
 
 
+def plain(value: float, digits: int | None = None) -> str:
+    """A mean without an interval."""
+    return f"{value:,.{digits_of(value) if digits is None else digits}f}".replace("-", "−")
+
+
 def digits_of(*returns: float) -> int:
     """Decimals of returns in a table."""
     return 0 if max(map(abs, returns)) >= 500 else 1
-
-
-def told(tested: Sequence[Tested]) -> str:
-    """The comparisons by verdict; many without a difference are counted, and stand on the page of the evidence."""
-    parts = []
-    for verdict in VERDICTS.values():
-        those = [one for one in tested if one.verdict == verdict]
-        if verdict == UNDETECTED and len(those) > LISTED:
-            parts.append(f"**{verdict}** in {len(those)} of {len(tested)} comparisons{_missed(those, verdict)}: {PAGE}")
-        elif those:
-            parts.append(f"**{verdict}**{_missed(those, verdict)}: {'; '.join(one.cell for one in those)}")
-    return ". ".join(parts)
 
 
 def decided(tested: Sequence[Tested]) -> str:
@@ -175,25 +177,3 @@ def decided(tested: Sequence[Tested]) -> str:
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def counted(tested: Sequence[Tested], against: str) -> str:
-    """How many comparisons have each verdict, and which of them are lower."""
-    parts = []
-    for verdict in VERDICTS.values():
-        those = [one for one in tested if one.verdict == verdict]
-        if those:
-            than = f" than {against}" if verdict in ("Higher", "Lower") else ""
-            named = f" ({', '.join(one.pair.label for one in those)})" if verdict == "Lower" else ""
-            settings = f"{len(those)} of {len(tested)} settings"
-            parts.append(f"**{verdict}**{than} in {settings}{named}{_missed(those, verdict)}")
-    return "; ".join(parts)
-
-
-def _missed(those: Sequence[Tested], verdict: str) -> str:
-    """What would have been detected with a probability of 80%, where nothing was."""
-    if verdict != UNDETECTED:
-        return ""
-    sizes = [f"{size:.{digits}f}" for size, digits in sorted((one.test.detectable, one.digits) for one in those)]
-    ends = sizes[0] if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
-    return f" ({ends} would have been)"

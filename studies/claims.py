@@ -11,17 +11,11 @@ from dataclasses import dataclass
 
 import claim_answers as found_in
 import questions
-import robot_table
-from claim_answers import ARM, CHOOSING, PAPER, Answer, packed
+from claim_answers import CHOOSING, PAPER, Answer, packed
 from claim_numbers import Studies
+from claim_rows import HEADS, SHORT_HEADS, Row
 from claims_elsewhere import SPEED_FILES
 
-ROBOTS = (
-    "**Robots that act.** Return of the last policy, 5 seeds. td3+odt: critics and imitation; td3 alone: imitation\n"
-    "only offline, then critics. SAC and TD3 (sbx) start from scratch without data and are read at their next\n"
-    "evaluation (60,000 to 120,000 steps, up to 25% more); they make one update per step, ours 400 to 600 per 1,000.\n"
-    "With a hidden fault, the ledger's accounts hold rewards above a state baseline."
-)
 BEGIN, END = "<!-- claims: made by studies/results_pages.py -->", "<!-- end of claims -->"
 
 
@@ -48,6 +42,8 @@ class Claim:
     """A question in a newcomer's words; the first of its sources that is there answers."""
 
     question: str
+    short: str
+    """In a word or two, as the README has it."""
     sources: tuple[Source, ...]
     protocol: str | None = None
     """The question of the protocol, which the first source answers."""
@@ -77,6 +73,7 @@ RIVAL_FILES = packed(
 CLAIMS = (
     Claim(
         "Does the paper's bias help on its own tasks?",
+        "the paper's bias",
         (
             from_evidence("q5", found_in.q5, packed("q5"), needs_all=False),
             Source(found_in.papers_bias, "mental-accounts compare --preset paper …", (PAPER,), "paper/README.md"),
@@ -85,49 +82,55 @@ CLAIMS = (
     ),
     Claim(
         "Does a ledger help PPO where rewards tell what to do?",
+        "PPO with a ledger",
         (Source(found_in.popgym, "python -m studies.popgym_study …", ("popgym/runs.json",), "popgym/README.md"),),
     ),
     Claim(
-        "Does it help our own policy where the best action is hidden?",
-        (
-            from_evidence("q1", found_in.q1, packed("q1", "hidden"), needs_all=True),
-            Source(found_in.own_ledger, "mental-accounts compare --preset hidden …", (ARM,), "hidden/README.md"),
-        ),
+        "Does a ledger help where the best action is hidden?",
+        "hidden best action",
+        (from_evidence("q1", found_in.q1, packed("q1", "hidden"), needs_all=True),),
         "Q1",
     ),
     Claim(
         "Does it need less data than a recurrent policy?",
+        "fewer episodes",
         (from_evidence("q2", found_in.q2, packed("q2", "episodes-100"), needs_all=True),),
         "Q2",
     ),
     Claim(
         "Does a ledger need a window?",
+        "context of one step",
         (from_evidence("q9", found_in.q9, packed("q9", "again"), needs_all=True),),
         "Q9",
     ),
-    Claim("Where does it break?", (from_evidence("q3", found_in.q3, RIVAL_FILES, needs_all=False),), "Q3"),
+    Claim("Where does it break?", "limits", (from_evidence("q3", found_in.q3, RIVAL_FILES, needs_all=False),), "Q3"),
     Claim(
         "Does it help a robot with a hidden fault?",
+        "a robot's hidden fault",
         (from_evidence("q4", found_in.q4, (*packed("q4"), CHOOSING), needs_all=True),),
         "Q4",
     ),
     Claim(
         "Does it hurt where no memory is needed?",
+        "no memory needed",
         (from_evidence("q6", found_in.q6, packed("q6"), needs_all=True),),
         "Q6",
     ),
     Claim(
         "Does a robot's policy get better by acting?",
+        "robots that act",
         (from_evidence("q7", found_in.q7, packed("q7", *questions.Q7_DECIDES), needs_all=False),),
         "Q7",
     ),
     Claim(
         "Does supervised ODT get better by acting, if it is asked for what has been reached?",
+        "what to ask for",
         (from_evidence("q8", found_in.q8, packed("q8"), needs_all=True),),
         "Q8",
     ),
     Claim(
         "Does a policy learn from scratch, by acting?",
+        "from scratch",
         (
             Source(
                 found_in.from_scratch, "python studies/online_scratch.py …", ("online/runs.json",), "online/README.md"
@@ -136,7 +139,8 @@ CLAIMS = (
     ),
     Claim(
         "How fast is it?",
-        (Source(found_in.speed, "python benchmarks/bench_peers.py …", SPEED_FILES, "README.md"),),
+        "speed",
+        (Source(found_in.speed, "python benchmarks/bench_peers.py …", tuple(SPEED_FILES.values()), "README.md"),),
     ),
 )
 
@@ -153,20 +157,41 @@ def answers(studies: Studies) -> dict[Claim, tuple[Source, Answer]]:
     return found
 
 
-def table(studies: Studies, root: str = "") -> str:
-    """The claims as Markdown; `root` leads from the page to the repository's root."""
-    lines = ["| question | answer | seeds | study, command |", "|---|---|---:|---|"]
+def table(studies: Studies) -> str:
+    """All claims as Markdown, for a page in docs/."""
+    rows, notes = _rows_and_notes(studies, "../", lambda claim: claim.question)
+    lines = [f"| question | {' | '.join(HEADS)} |", "|---|---|---|---|---:|---:|---:|---:|"]
+    lines += [f"| {first} | {' | '.join(row.cells)} |" for first, row in rows]
+    return "\n".join([*lines, "", *notes])
+
+
+def short_table(studies: Studies) -> str:
+    """The headlines among them, for the README."""
+    rows, notes = _rows_and_notes(studies, "", lambda claim: claim.short)
+    lines = [f"| | {' | '.join(SHORT_HEADS)} |", "|---|---|---:|---:|---:|---:|"]
+    lines += [f"| {first} | {' | '.join(row.short_cells)} |" for first, row in rows if row.is_headline]
+    return "\n".join([*lines, "", *notes])
+
+
+def _rows_and_notes(
+    studies: Studies, root: str, words: Callable[[Claim], str]
+) -> tuple[list[tuple[str, Row]], list[str]]:
+    """The rows of all answers, the first of each with a link to its study; and what stands below them, as a list.
+
+    `root` leads from the page to the repository's root.
+    """
     found = answers(studies)
+    rows, notes, commands = [], [], []
     for claim, (source, answer) in found.items():
-        name = claim.protocol if source is claim.own else source.page.rpartition("/")[0] or "results"
-        link = f"[{name}]({root}results/{source.page}): `{source.command}`"
-        seeds = answer.seeds + " †" * answer.is_mixed
-        lines.append(f"| {claim.question} | {answer.text.replace('{root}', root)} | {seeds} | {link} |")
-    notes = [to_come(found, root)]
-    robots = f"\n\n{ROBOTS}\n\n{robot_table.table(studies)}" if any(file in studies for file in packed("q7")) else ""
+        name = claim.protocol if source is claim.own else source.page.rpartition("/")[0] or "benchmarks"
+        link = f"[{words(claim)}]({root}results/{source.page}) ({name}{' †' * answer.is_mixed})"
+        rows += [(link if place == 0 else "", row) for place, row in enumerate(answer.rows)]
+        notes += [f"{name}: {answer.note.replace('{root}', root)}"] if answer.note else []
+        commands.append(f"{name} `{source.command}`")
     if any(answer.is_mixed for _, answer in found.values()):
         notes.append("† Runs of several commits, versions or machines; the study says which.")
-    return "\n".join(lines) + "\n\n" + " ".join(note for note in notes if note) + robots
+    notes += [to_come(found, root), f"Commands: {'; '.join(commands)}."]
+    return rows, [f"- {note}" for note in notes if note]
 
 
 def to_come(found: Mapping[Claim, tuple[Source, Answer]], root: str) -> str:

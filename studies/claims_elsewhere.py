@@ -9,39 +9,48 @@ from typing import Any
 import numpy as np
 from scipy import special
 
+from claim_numbers import plain
+from claim_rows import Row
 from interval_cells import written
-from mental_accounts.report.significance import holm, paired_p_value, verdict
+from mental_accounts.report.significance import LEVEL, paired_tests
 from mental_accounts.report.statistics import Interval, mean_interval
 
-BANDITS = ("MultiarmedBanditEasy", "MultiarmedBanditMedium", "MultiarmedBanditHard")
+BANDITS = {"MultiarmedBanditEasy": 10, "MultiarmedBanditMedium": 20, "MultiarmedBanditHard": 30}
+"""POPGym's tasks -> how many arms they have."""
 HIDDEN_ARM = "online/hidden-arm.json"
-FORMS = {"ledger-odt": "the ledger", "gru": "a GRU whose critics see single steps", "odt": "neither"}
-"""On hidden-arm."""
-SPEED_FILES = ("peers-h200.json", "peers-cpu.json")
+WORDS = {"SixArms": "six drifting arms", "HiddenArm-v0": "hidden-arm"}
+"""Environments that have other names in tables."""
+SPEED_FILES = {"an H200": "peers-h200.json", "two CPU cores": "peers-cpu.json"}
 PEERS = ("hugging_face", "torchrl_odt", "d3rlpy_dt")
 UPDATE = {"what": "update", "batch": 64, "context": 20, "precision": "bf16", "method": "odt"}
 
 
-def popgym(results: Path) -> tuple[str, str, bool]:
-    """PPO with a ledger beside recurrent PPO and a tuned player; the number of seeds; whether machines differ."""
+def popgym(results: Path) -> tuple[tuple[Row, ...], bool]:
+    """PPO with a ledger beside recurrent PPO and a tuned player; and whether machines differ."""
     content = json.loads((results / "popgym" / "runs.json").read_text())
-    ours, theirs = (
-        [_by_seed(content["runs"], environment, method) for environment in BANDITS]
-        for method in ("ledger-per-code", "lstm")
-    )
-    p_values = holm([paired_p_value(*pair) for pair in zip(ours, theirs, strict=True)])
-    gains = [float(np.mean(one) - np.mean(other)) for one, other in zip(ours, theirs, strict=True)]
-    found = [verdict(gain, p) for gain, p in zip(gains, p_values, strict=True)]
-    words = {"helps": "**Higher** than recurrent PPO", "hurts": "**Lower** than recurrent PPO"}
-    said = words.get(found[0], "No difference from recurrent PPO detected") if len(set(found)) == 1 else "By task"
-    ucb = [_best_ucb(content["players"], environment) for environment in BANDITS]
-    text = (
-        f"{said} on POPGym's bandits with 10, 20 and 30 arms: "
-        f"{', '.join(written(students(values), 3) for values in ours)}; recurrent PPO "
-        f"{', '.join(f'{np.mean(values):.3f}' for values in theirs)}; tuned UCB, without learning, "
-        f"{', '.join(f'{value:.3f}' for value in ucb)} (2M steps; the ledger was tuned more than its rivals)"
-    )
-    return text, str(min(map(len, ours))), len(content["made with"]) > 1
+    pairs = {
+        environment: (_by_seed(content["runs"], environment, ours), _by_seed(content["runs"], environment, theirs))
+        for environment in BANDITS
+        for ours, theirs in [("ledger-per-code", "lstm")]
+    }
+    found = []
+    for (environment, test), (ours, theirs) in zip(
+        paired_tests(pairs, lambda _: True).items(), pairs.values(), strict=True
+    ):
+        gap = students(np.subtract(ours, theirs).tolist())
+        difference = written(gap, 3, signed=True)
+        ucb = _best_ucb(content["players"], environment)
+        found.append(
+            Row(
+                where=f"POPGym's bandit, {BANDITS[environment]} arms",
+                ours=f"PPO, ledger {np.mean(ours):.3f}",
+                theirs=f"recurrent PPO {np.mean(theirs):.3f} (tuned UCB {ucb:.3f})",
+                difference=f"**{difference}**" if test.corrected < LEVEL else difference,
+                detectable=f"{test.detectable:.3f}",
+                seeds=str(len(ours)),
+            )
+        )
+    return tuple(found), len(content["made with"]) > 1
 
 
 def _by_seed(runs: Sequence[Mapping[str, Any]], environment: str, method: str) -> list[float]:
@@ -63,52 +72,59 @@ def students(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-def online(results: Path) -> tuple[str, str]:
-    """What preset `online` reaches from scratch, and the seeds."""
+def online(results: Path) -> tuple[Row, ...]:
+    """What preset `online` reaches from scratch."""
     content = json.loads((results / "online" / "runs.json").read_text())
-    returns: dict[tuple[str, str], list[float]] = {}
-    for run in content["runs"]:
-        name = run["env_id"].rpartition(":")[2]
-        returns.setdefault((name, run["method"]), []).append(float(np.mean(run["returns"])))
-    cells = {form: written(mean_interval(values), 1) for form, values in returns.items()}
+    returns = _returns(content["runs"]) | _returns(json.loads((results / HIDDEN_ARM).read_text())["runs"])
     greedy = next(np.mean(one["returns"]) for one in content["players"] if one["name"].startswith("ε-greedy"))
-    text = (
-        f"On two CPU cores, no data: CartPole-v1 {cells['CartPole-v1', 'odt']}, Pendulum-v1 "
-        f"{cells['Pendulum-v1', 'odt']}; six drifting arms with the ledger {cells['SixArms', 'ledger-odt']}, without "
-        f"{cells['SixArms', 'odt']}, tuned ε-greedy {greedy:.1f}"
-    )
-    hidden: dict[str, list[float]] = {}
-    for run in json.loads((results / HIDDEN_ARM).read_text())["runs"]:
-        hidden.setdefault(run["method"], []).append(float(np.mean(run["returns"])))
-    arm = {method: written(mean_interval(values), 1) for method, values in hidden.items()}
     played = json.loads((results / "players" / "returns.json").read_text())["returns"]["hidden-arm"]
-    compared = [f"{words} {arm[method]}" for method, words in FORMS.items() if method in arm]
-    text += (
-        f"; `hidden-arm` (in part on an H200) with {', '.join(compared)}"
-        ", where playing the highest account earns "
-        f"{np.mean(played['highest-account']):.1f} to {np.mean(played['highest-account-0.2']):.1f}, a Bayesian player "
-        f"{np.mean(played['bayes']):.1f}"
+    low, high = (float(np.mean(played[player])) for player in ("highest-account", "highest-account-0.2"))
+    without = {name: plain(float(np.mean(values))) for (name, method), values in returns.items() if method == "odt"}
+    beside = {
+        "SixArms": f"no ledger {without['SixArms']}; tuned ε-greedy {greedy:.1f}",
+        "HiddenArm-v0": f"no ledger {without['HiddenArm-v0']}; highest account {low:.1f} to {high:.1f}",
+    }
+    shown = {"CartPole-v1": "odt", "Pendulum-v1": "odt", "SixArms": "ledger-odt", "HiddenArm-v0": "ledger-odt"}
+    return tuple(
+        Row(
+            where=WORDS.get(name, name),
+            ours=f"{'ledger ' if name in beside else ''}{written(mean_interval(returns[name, method]), 1)}",
+            theirs=beside.get(name, ""),
+            seeds=str(len(returns[name, method])),
+        )
+        for name, method in shown.items()
     )
-    return text, str(min(map(len, (*returns.values(), *hidden.values()))))
 
 
-def speed(results: Path) -> str:
+def _returns(runs: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[float]]:
+    """The mean returns of seeds, by environment and method."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for run in runs:
+        name = run["env_id"].rpartition(":")[2]
+        found.setdefault((name, run["method"]), []).append(float(np.mean(run["returns"])))
+    return found
+
+
+def speed(results: Path) -> tuple[Row, ...]:
     """Medians of an update, and how many times as long the peers take."""
-    ours, ratios = {}, {}
-    for name in SPEED_FILES:
+    found = []
+    for place, name in SPEED_FILES.items():
         cases = json.loads((results / name).read_text())["results"]
         (times,) = (case["ms"] for case in cases if case["case"] == UPDATE)
-        ours[name] = float(np.median(times["ours"]))
-        ratios[name] = sorted(float(np.median(times[peer])) / ours[name] for peer in PEERS)
-    (gpu, cpu), (on_gpu, on_cpu) = SPEED_FILES, (ratios[name] for name in SPEED_FILES)
-    return (
-        f"An update of ODT (hidden 512, batch 64, bf16) takes {ours[gpu]:.2f} ms on an H200 when compiled, as in runs "
-        "of 20,000 updates or more; Hugging Face, TorchRL and d3rlpy, not compiled, take "
-        f"{on_gpu[0]:.0f} to {on_gpu[-1]:.0f} times as long. On two CPU cores {ours[cpu]:.0f} ms; they take "
-        f"{_range(on_cpu)} times as long (measured with version 0.1)"
-    )
+        ours, peers = float(np.median(times["ours"])), sorted(float(np.median(times[peer])) for peer in PEERS)
+        digits = 2 if ours < 100 else 0
+        compiled = place == "an H200"
+        found.append(
+            Row(
+                where=f"an update on {place}",
+                ours=f"{ours:.{digits}f} ms" + ", compiled" * compiled,
+                theirs=f"{peers[0]:,.{min(digits, 1)}f} to {peers[-1]:,.{min(digits, 1)}f} ms"
+                + ", not compiled" * compiled,
+                difference=f"× {_range([peer / ours for peer in peers], 0 if compiled else 1)}",
+            )
+        )
+    return tuple(found)
 
 
-def _range(ratios: Sequence[float]) -> str:
-    low, high = f"{ratios[0]:.1f}", f"{ratios[-1]:.1f}"
-    return low if low == high else f"{low} to {high}"
+def _range(ratios: Sequence[float], digits: int) -> str:
+    return " to ".join(dict.fromkeys(f"{ratio:.{digits}f}" for ratio in (ratios[0], ratios[-1])))

@@ -12,7 +12,7 @@ import numpy as np
 
 import claims
 import questions
-from claim_numbers import Studies, Tested, cell, decided, digits_of
+from claim_numbers import Studies, Tested, cell, decided, plain
 from mental_accounts.report.mixture import mixed
 from mental_accounts.report.runs import RETURN, SAMPLED, Run
 from robot_table import acted, peers
@@ -35,11 +35,6 @@ NOTES = {
 """What has to be known of the runs of a question."""
 DECIDING = """**What decides**: differences of returns, paired by seed; p of a paired t-test, alone and after Holm's
 correction over this table; *detectable* is the difference that would have been detected with a probability of 80%."""
-
-
-def plain(value: float) -> str:
-    """A mean without an interval."""
-    return f"{value:,.{digits_of(value)}f}".replace("-", "−")
 
 
 def rows_of(task: str, words: str, runs: Sequence[Run]) -> str:

@@ -186,11 +186,7 @@ Q7_METHODS = {
     TD3_ALONE: "td3 alone: critics, imitation only offline",
     TD3_LEDGER: "td3 alone with a ledger",
 }
-ROBOT_DECIDES = {
-    "td3+odt against odt": (TD3_ODT, SUPERVISED),
-    "td3+odt against td3 alone": (TD3_ODT, TD3_ALONE),
-    "a ledger against none": (TD3_LEDGER, TD3_ALONE),
-}
+ROBOT_DECIDES = ((TD3_ODT, SUPERVISED), (TD3_ODT, TD3_ALONE), (TD3_LEDGER, TD3_ALONE))
 ABOVE = f"{SIGNS},credit=advantage"
 BROKEN_LEDGER, BROKEN_TD3_LEDGER = f"ledger-odt:{ABOVE},improve=none", f"ledger-odt:{ABOVE},{BY_VALUES}"
 BROKEN_METHODS = {
@@ -207,11 +203,16 @@ BROKEN_NORMALISED = {
     f"{BROKEN_TD3_LEDGER},layer_norm=True": "td3 alone with a ledger above a baseline, normalised critics",
 }
 """The same with LayerNorm in the critics, which overestimate there."""
-BROKEN_DECIDES = {
-    "td3+odt against odt": (TD3_ODT, SUPERVISED),
-    "a ledger against none, no critics": (BROKEN_LEDGER, SUPERVISED),
-    "a ledger against none, td3 alone": (BROKEN_TD3_LEDGER, TD3_ALONE),
+BROKEN_DECIDES = ((TD3_ODT, SUPERVISED), (BROKEN_LEDGER, SUPERVISED), (BROKEN_TD3_LEDGER, TD3_ALONE))
+Q7_SHORT = {
+    SUPERVISED: "ODT",
+    BROKEN_LEDGER: "ODT, ledger",
+    TD3_ODT: "td3+odt",
+    TD3_ALONE: "td3 alone",
+    TD3_LEDGER: "td3 alone, ledger",
+    BROKEN_TD3_LEDGER: "td3 alone, ledger",
 }
+"""The forms of question 7 in a word or two."""
 
 
 FOLLOWING, PUBLISHED = SUPERVISED, f"{SUPERVISED},targets=task"
@@ -247,7 +248,7 @@ def q7() -> Iterator[tuple[str, Call]]:
 
 
 Q7_DECIDES = dict.fromkeys((*PAPERS, *RANDOM), ROBOT_DECIDES) | {ROBOT: BROKEN_DECIDES}
-"""By study: the comparisons that decide question 7, by their words."""
+"""By study: the comparisons that decide question 7."""
 
 
 SECOND_LEDGER = f'ledger-odt:{ONE_STEP},ledger_channels=["balance","mean","count"],phi=0.3'

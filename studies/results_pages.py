@@ -11,6 +11,7 @@ import claims
 import evidence_tables
 import hidden_tables
 import memory_tables
+import robot_table
 from claim_numbers import Studies
 from interval_cells import written
 from marked_pages import between
@@ -80,14 +81,15 @@ def pages() -> dict[Path, str]:
     """The pages with results, regenerated."""
     readme, found, hidden = ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "hidden.md"
     online, studies = ROOT / "docs" / "online.md", Studies(ROOT / "results")
-    front = between(found.read_text(), claims.BEGIN, claims.END, claims.table(studies, "../"))
+    front = between(found.read_text(), claims.BEGIN, claims.END, claims.table(studies))
     front = between(front, BEGIN, END, results())
+    front = between(front, robot_table.BEGIN, robot_table.END, robot_table.table(studies))
     guide = between(hidden.read_text(), FORMS_BEGIN, FORMS_END, memory_tables.forms(studies))
     guide = between(guide, AGAIN_BEGIN, AGAIN_END, memory_tables.again(studies))
     guide = between(guide, SIZES_BEGIN, SIZES_END, memory_tables.sizes(studies))
     guide = between(guide, OPTIONS_BEGIN, OPTIONS_END, hidden_tables.options_summary(HIDDEN))
     return {
-        readme: between(readme.read_text(), claims.BEGIN, claims.END, claims.table(studies)),
+        readme: between(readme.read_text(), claims.BEGIN, claims.END, claims.short_table(studies)),
         found: between(front, HIDDEN_BEGIN, HIDDEN_END, hidden_tables.main_table(HIDDEN)),
         hidden: between(guide, PROBE_BEGIN, PROBE_END, hidden_tables.knowledge(HIDDEN)),
         HIDDEN / "README.md": hidden_tables.page(HIDDEN),

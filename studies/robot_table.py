@@ -13,13 +13,10 @@ PEERS = "evidence/q7-peers.json"
 ROBOTS = {"hopper": "Hopper-v5", "walker2d": "Walker2d-v5", "halfcheetah": "HalfCheetah-v5"}
 """A task's first word -> the environment that SAC and TD3 learn in; none where a fault is hidden."""
 COLUMNS = {
-    "ODT": (questions.SUPERVISED,),
-    "ODT, ledger": (questions.BROKEN_LEDGER,),
-    "td3+odt": (questions.TD3_ODT,),
-    "td3 alone": (questions.TD3_ALONE,),
-    "td3 alone, ledger": (questions.TD3_LEDGER, questions.BROKEN_TD3_LEDGER),
+    words: [form for form, same in questions.Q7_SHORT.items() if same == words] for words in questions.Q7_SHORT.values()
 }
 """What each column shows: the first of these forms that a study has."""
+BEGIN, END = "<!-- robots: made by studies/results_pages.py -->", "<!-- end of robots -->"
 
 
 def peers(folder: Path, task: str, steps: float) -> Iterator[tuple[str, int, list[float]]]:
