@@ -17,6 +17,8 @@ from mental_accounts.report.statistics import Interval, mean_interval
 
 BANDITS = {"MultiarmedBanditEasy": 10, "MultiarmedBanditMedium": 20, "MultiarmedBanditHard": 30}
 """POPGym's tasks -> how many arms they have."""
+POPGYM_METHODS = ("ledger-per-code", "lstm")
+"""Compared with each other."""
 HIDDEN_ARM = "online/hidden-arm.json"
 WORDS = {"SixArms": "six drifting arms", "HiddenArm-v0": "hidden-arm"}
 """Environments that have other names in tables."""
@@ -28,25 +30,18 @@ UPDATE = {"what": "update", "batch": 64, "context": 20, "precision": "bf16", "me
 def popgym(results: Path) -> tuple[tuple[Row, ...], bool]:
     """PPO with a ledger beside recurrent PPO and a tuned player; and whether machines differ."""
     content = json.loads((results / "popgym" / "runs.json").read_text())
-    pairs = {
-        environment: (_by_seed(content["runs"], environment, ours), _by_seed(content["runs"], environment, theirs))
-        for environment in BANDITS
-        for ours, theirs in [("ledger-per-code", "lstm")]
-    }
+    pairs = {name: [_by_seed(content["runs"], name, method) for method in POPGYM_METHODS] for name in BANDITS}
+    tests = paired_tests({name: (ours, theirs) for name, (ours, theirs) in pairs.items()}, lambda _: True)
     found = []
-    for (environment, test), (ours, theirs) in zip(
-        paired_tests(pairs, lambda _: True).items(), pairs.values(), strict=True
-    ):
-        gap = students(np.subtract(ours, theirs).tolist())
-        difference = written(gap, 3, signed=True)
-        ucb = _best_ucb(content["players"], environment)
+    for name, (ours, theirs) in pairs.items():
+        difference = written(students(np.subtract(ours, theirs).tolist()), 3, signed=True)
         found.append(
             Row(
-                where=f"POPGym's bandit, {BANDITS[environment]} arms",
+                where=f"POPGym's bandit, {BANDITS[name]} arms",
                 ours=f"PPO, ledger {np.mean(ours):.3f}",
-                theirs=f"recurrent PPO {np.mean(theirs):.3f} (tuned UCB {ucb:.3f})",
-                difference=f"**{difference}**" if test.corrected < LEVEL else difference,
-                detectable=f"{test.detectable:.3f}",
+                theirs=f"recurrent PPO {np.mean(theirs):.3f} (tuned UCB {_best_ucb(content['players'], name):.3f})",
+                difference=f"**{difference}**" if tests[name].corrected < LEVEL else difference,
+                detectable=f"{tests[name].detectable:.3f}",
                 seeds=str(len(ours)),
             )
         )
