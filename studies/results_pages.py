@@ -29,6 +29,11 @@ OPTIONS_BEGIN, OPTIONS_END = "<!-- options: made by studies/results_pages.py -->
 PROBE_BEGIN, PROBE_END = "<!-- probe: made by studies/results_pages.py -->", "<!-- end of probe -->"
 FORMS_BEGIN, FORMS_END = "<!-- forms: made by studies/results_pages.py -->", "<!-- end of forms -->"
 AGAIN_BEGIN, AGAIN_END = "<!-- again: made by studies/results_pages.py -->", "<!-- end of again -->"
+AGAIN_SIZES_BEGIN, AGAIN_SIZES_END = (
+    "<!-- again by size: made by studies/results_pages.py -->",
+    "<!-- end of again by size -->",
+)
+WORTH_BEGIN, WORTH_END = "<!-- worth: made by studies/results_pages.py -->", "<!-- end of worth -->"
 SIZES_BEGIN, SIZES_END = "<!-- sizes: made by studies/results_pages.py -->", "<!-- end of sizes -->"
 ACTING_BEGIN, ACTING_END = "<!-- acting: made by studies/results_pages.py -->", "<!-- end of acting -->"
 STUDIES = ("paper", "converged")
@@ -80,18 +85,20 @@ def results() -> str:
 def pages() -> dict[Path, str]:
     """The pages with results, regenerated."""
     readme, found, hidden = ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "hidden.md"
-    online, studies = ROOT / "docs" / "online.md", Studies(ROOT / "results")
+    online, choice, studies = ROOT / "docs" / "online.md", ROOT / "docs" / "which.md", Studies(ROOT / "results")
     front = between(found.read_text(), claims.BEGIN, claims.END, claims.table(studies))
     front = between(front, BEGIN, END, results())
     front = between(front, robot_table.BEGIN, robot_table.END, robot_table.table(studies))
     guide = between(hidden.read_text(), FORMS_BEGIN, FORMS_END, memory_tables.forms(studies))
     guide = between(guide, AGAIN_BEGIN, AGAIN_END, memory_tables.again(studies))
+    guide = between(guide, AGAIN_SIZES_BEGIN, AGAIN_SIZES_END, memory_tables.again_sizes(studies))
     guide = between(guide, SIZES_BEGIN, SIZES_END, memory_tables.sizes(studies))
     guide = between(guide, OPTIONS_BEGIN, OPTIONS_END, hidden_tables.options_summary(HIDDEN))
     return {
         readme: between(readme.read_text(), claims.BEGIN, claims.END, claims.short_table(studies)),
         found: between(front, HIDDEN_BEGIN, HIDDEN_END, hidden_tables.main_table(HIDDEN)),
         hidden: between(guide, PROBE_BEGIN, PROBE_END, hidden_tables.knowledge(HIDDEN)),
+        choice: between(choice.read_text(), WORTH_BEGIN, WORTH_END, memory_tables.worth(studies)),
         HIDDEN / "README.md": hidden_tables.page(HIDDEN),
         online: between(online.read_text(), ACTING_BEGIN, ACTING_END, evidence_tables.acting(studies)),
         ROOT / "results" / "evidence" / "README.md": evidence_tables.page(studies),

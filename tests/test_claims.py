@@ -10,6 +10,7 @@ import pytest
 
 import claims
 import evidence_tables
+import memory_tables
 import questions
 import results_pages
 import robot_table
@@ -265,6 +266,28 @@ def test_a_ledger_without_a_window(results: Path) -> None:
     lines = evidence_tables.page(Studies(results)).splitlines()
     (ours,) = (line for line in lines if line.startswith("| hidden-arm | ledger, K = 1 | 7 |"))
     assert ours.split(" | ")[3] == ""  # no online phase
+
+
+def test_rivals_by_size_and_what_forms_are_worth(results: Path) -> None:
+    earned = {questions.SECOND_LEDGER: 30.0, questions.SECOND_GRU: 25.0, questions.LEDGER: 20.0}
+    calls = questions.STUDIES["q9"]
+    for name, call in (("again-30", calls["again-30"]), ("again", calls["again"])):
+        level = (lambda _, method: earned[method] - 9) if name == "again-30" else (lambda _, method: earned[method])
+        put(results, f"evidence/q9-{name}.jsonl.gz", level, call, seeds=5, sampled=True)
+    rows_by_size = memory_tables.again_sizes(Studies(results)).splitlines()[2:]
+    sizes = [[text.strip() for text in line.split("|")[1:4]] for line in rows_by_size]
+    assert sizes == [[f"`{task}`", size, "5"] for task in questions.BOTH for size in ("30", "1,000")]
+    first = [text.strip() for text in rows_by_size[0].split("|")[4:8]]
+    assert [round(float(text.split()[0])) for text in first[:2]] == [21, 16]
+    assert all(re.fullmatch(r"[\d.]+ \[[\d.]+, [\d.]+\]", text) for text in first)
+    put(results, q2_file(30), lambda _, method: 7.0, questions.STUDIES["q2"]["episodes-30"], spread=0.1)
+    put(results, q2_file(1_000), lambda _, method: 8.0, questions.STUDIES["q1"]["hidden"], spread=0.1)
+    worth = {
+        line.split(" | ")[0][2:]: line.split(" | ")[1:] for line in memory_tables.worth(Studies(results)).splitlines()
+    }
+    assert [round(float(text)) for text in worth["the ledger, context of one step *"][:2]] == [21, 30]
+    assert [round(float(text)) for text in worth["no accounts (`odt`)"][:2]] == [7, 8]
+    assert worth["the paper's bias (`ewa-vq-odt`)"][0].strip() == ""  # was not run with 30 episodes
 
 
 def test_what_forms_cost_stands_beside_what_they_earn(results: Path) -> None:
