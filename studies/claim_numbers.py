@@ -13,14 +13,15 @@ from typing import Literal
 import numpy as np
 
 from interval_cells import written
-from mental_accounts.report.mixture import mixed
+from mental_accounts.report.mixture import made_differently, mixed
+from mental_accounts.report.report_tables import probability
 from mental_accounts.report.runs import RETURN, SAMPLED, Evidence, read_study
 from mental_accounts.report.significance import PairedTest, paired_tests
 from mental_accounts.report.statistics import FEWEST_SEEDS, Interval, difference_interval, mean_interval
 
 Metric = Literal["last return", "early return", "sampled"]
 """Of the last policy; the mean over the evaluations within the first EARLY updates; of the last policy, sampling."""
-EARLY = 5_000
+EARLY, PLAYERS = 5_000, "players/returns.json"
 VERDICTS = {
     "helps": "Higher",
     "hurts": "Lower",
@@ -107,12 +108,14 @@ class Studies:
 
     def played(self, task: str, player: str) -> str:
         """The mean return of a player that does not learn (players.py)."""
-        returns = json.loads((self.folder / "players" / "returns.json").read_text())["returns"][task][player]
+        returns = json.loads((self.folder / PLAYERS).read_text())["returns"][task][player]
         return f"{np.mean(returns):.1f}".replace("-", "−")
 
     def mixes(self, tested: "Sequence[Tested]") -> bool:
-        """Whether the runs of comparisons differ in commit, versions, hardware, data or protocol within a study."""
-        return any(mixed(self[file].runs) for file in {one.pair.file for one in tested})
+        """Whether runs differ in commit, versions or hardware, or in data or protocol within a study."""
+        files = {one.pair.file for one in tested}
+        makings = [run.made_by for file in files for run in self[file].runs]
+        return bool(made_differently(makings)) or any(mixed(self[file].runs) for file in files)
 
     def tested(self, pairs: Sequence[Pair], *, as_planned: bool = False) -> tuple[Tested, ...]:
         """All comparisons of a question, corrected together; over those still to come, too, if `as_planned`.
@@ -155,7 +158,7 @@ def cell(values: Sequence[float]) -> str:
 
 def plain(value: float, digits: int | None = None) -> str:
     """A mean without an interval."""
-    return f"{value:,.{digits_of(value) if digits is None else digits}f}".replace("-", "−")
+    return f"{value:.{digits_of(value) if digits is None else digits}f}".replace("-", "−")
 
 
 def digits_of(*returns: float) -> int:
@@ -172,8 +175,8 @@ def decided(tested: Sequence[Tested]) -> str:
     for one in tested:
         cells = [
             one.pair.label, str(len(one.seeds)), written(one.difference, one.digits, signed=True),
-            f"{one.test.p_value:.4f}", f"{one.test.corrected:.3f}", one.verdict.lower(),
-            f"{one.test.detectable:.{one.digits}f}",
+            probability(one.test.p_value), probability(one.test.corrected), one.verdict.lower(),
+            plain(one.test.detectable, one.digits),
         ]  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)

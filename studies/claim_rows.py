@@ -7,8 +7,9 @@ from claim_numbers import UNDETECTED, VERDICTS, Tested, plain
 from interval_cells import written
 
 LISTED = 8
-"""A question with more comparisons has a row of its own only for verdicts with few of them."""
+"""With more comparisons, only rare verdicts get a row each."""
 FEW = 4
+"""A verdict that so many comparisons have is rare."""
 HEADS = ("where", "ours", "compared with", "difference [95%]", "detectable", "sampled actions", "seeds")
 SHORT_HEADS = ("where: ours; compared with", "difference [95%]", "detectable", "sampled", "seeds")
 
@@ -83,6 +84,6 @@ def _counted(those: Sequence[Tested], count: int, planned: int) -> Row:
 
 
 def seeds_of(tested: Sequence[Tested], planned: int) -> str:
-    """How many seeds the smallest comparison has, and of how many."""
+    """How many seeds the smallest comparison has, out of how many planned."""
     fewest = min(len(one.seeds) for one in tested)
     return str(fewest) if fewest >= planned else f"{fewest} of {planned}"

@@ -5,16 +5,16 @@ Until then an older study answers, with its caveats, or nothing does, and a line
 `make results` writes the table; tests compare it with the files, and recompute its numbers without this package.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import claim_answers as found_in
 import questions
 from claim_answers import CHOOSING, PAPER, Answer, packed
-from claim_numbers import Studies
+from claim_numbers import PLAYERS, Studies
 from claim_rows import HEADS, SHORT_HEADS, Row
-from claims_elsewhere import SPEED_FILES
+from claims_elsewhere import ONLINE_FILES, SPEED_FILES
+from marked_pages import anchor
 
 BEGIN, END = "<!-- claims: made by studies/results_pages.py -->", "<!-- end of claims -->"
 
@@ -59,12 +59,8 @@ def from_evidence(
 ) -> Source:
     """A question of the protocol, as evidence.py runs it."""
     command = f"python studies/evidence.py {question} runs/evidence"
-    return Source(answer, command, files, f"evidence/README.md#{slug(questions.TITLES[question])}", needs_all=needs_all)
-
-
-def slug(title: str) -> str:
-    """The anchor of a heading."""
-    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+    page = f"evidence/README.md#{anchor(questions.TITLES[question])}"
+    return Source(answer, command, files, page, needs_all=needs_all)
 
 
 RIVAL_FILES = packed(
@@ -133,7 +129,10 @@ CLAIMS = (
         "from scratch",
         (
             Source(
-                found_in.from_scratch, "python studies/online_scratch.py …", ("online/runs.json",), "online/README.md"
+                found_in.from_scratch,
+                "python studies/online_scratch.py …",
+                (*ONLINE_FILES, PLAYERS),
+                "online/README.md",
             ),
         ),
     ),

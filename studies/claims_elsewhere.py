@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from claim_numbers import plain
+from claim_numbers import Studies, plain
 from claim_rows import Row
 from interval_cells import written
+from mental_accounts.report.mixture import made_differently
 from mental_accounts.report.significance import LEVEL, paired_tests
 from mental_accounts.report.statistics import Interval, mean_interval
 
@@ -19,7 +20,7 @@ BANDITS = {"MultiarmedBanditEasy": 10, "MultiarmedBanditMedium": 20, "Multiarmed
 """POPGym's tasks -> how many arms they have."""
 POPGYM_METHODS = ("ledger-per-code", "lstm")
 """Compared with each other."""
-HIDDEN_ARM = "online/hidden-arm.json"
+ONLINE_FILES = ("online/runs.json", "online/hidden-arm.json")
 WORDS = {"SixArms": "six drifting arms", "HiddenArm-v0": "hidden-arm"}
 """Environments that have other names in tables."""
 SPEED_FILES = {"an H200": "peers-h200.json", "two CPU cores": "peers-cpu.json"}
@@ -67,20 +68,21 @@ def students(values: Sequence[float]) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
-def online(results: Path) -> tuple[Row, ...]:
-    """What preset `online` reaches from scratch."""
-    content = json.loads((results / "online" / "runs.json").read_text())
-    returns = _returns(content["runs"]) | _returns(json.loads((results / HIDDEN_ARM).read_text())["runs"])
+def online(studies: Studies) -> tuple[tuple[Row, ...], bool]:
+    """What preset `online` reaches from scratch; and whether machines differ."""
+    content, on_the_arm = (json.loads((studies.folder / file).read_text()) for file in ONLINE_FILES)
+    runs = [*content["runs"], *on_the_arm["runs"]]
+    returns = _returns(runs)
     greedy = next(np.mean(one["returns"]) for one in content["players"] if one["name"].startswith("ε-greedy"))
-    played = json.loads((results / "players" / "returns.json").read_text())["returns"]["hidden-arm"]
-    low, high = (float(np.mean(played[player])) for player in ("highest-account", "highest-account-0.2"))
+    low, high = (studies.played("hidden-arm", player) for player in ("highest-account", "highest-account-0.2"))
+    gru = plain(float(np.mean(returns["HiddenArm-v0", "gru"])))
     without = {name: plain(float(np.mean(values))) for (name, method), values in returns.items() if method == "odt"}
     beside = {
         "SixArms": f"no ledger {without['SixArms']}; tuned ε-greedy {greedy:.1f}",
-        "HiddenArm-v0": f"no ledger {without['HiddenArm-v0']}; highest account {low:.1f} to {high:.1f}",
+        "HiddenArm-v0": f"GRU {gru}, ODT {without['HiddenArm-v0']}; highest account {low} to {high}",
     }
     shown = {"CartPole-v1": "odt", "Pendulum-v1": "odt", "SixArms": "ledger-odt", "HiddenArm-v0": "ledger-odt"}
-    return tuple(
+    rows = tuple(
         Row(
             where=WORDS.get(name, name),
             ours=f"{'ledger ' if name in beside else ''}{written(mean_interval(returns[name, method]), 1)}",
@@ -89,6 +91,7 @@ def online(results: Path) -> tuple[Row, ...]:
         )
         for name, method in shown.items()
     )
+    return rows, bool(made_differently([run["made_by"] for run in runs]))
 
 
 def _returns(runs: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[float]]:

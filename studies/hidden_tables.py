@@ -24,6 +24,7 @@ from hidden_forms import (
 from interval_cells import written
 from marked_pages import between
 from mental_accounts.data.tasks import TASKS, Task, find_task
+from mental_accounts.report.report_tables import probability
 from mental_accounts.report.runs import Evidence, read_study
 from mental_accounts.report.significance import holm, paired_p_value
 from mental_accounts.report.statistics import Interval, difference_interval, mean_interval
@@ -90,9 +91,7 @@ def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interv
 def tests(compared: Sequence[tuple[Mapping[int, float], Mapping[int, float]]]) -> list[str]:
     """For each difference, the p-value of a paired t-test, and after Holm's correction over all of them."""
     found = [paired_p_value(*paired(*pair)) for pair in compared]
-    shown = [f"{p:.3f}" if p >= 0.001 else "<0.001" for p in found]
-    adjusted = [f"{p:.3f}" if p >= 0.001 else "<0.001" for p in holm(found)]
-    return [f"{p}, {corrected}" for p, corrected in zip(shown, adjusted, strict=True)]
+    return [f"{probability(p)}, {probability(corrected)}" for p, corrected in zip(found, holm(found), strict=True)]
 
 
 def sampled(folder: Path, method: str) -> dict[int, float]:

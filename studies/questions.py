@@ -318,7 +318,7 @@ WORDS: dict[str, dict[str, str]] = {
     "q4": Q4_WITHOUT | Q4_LEDGERS,
     "q7": Q7_METHODS | BROKEN_METHODS | BROKEN_NORMALISED | {TD3_EVERY_STEP: "td3 alone, an update for every step"},
     "q8": {FOLLOWING: "ODT, targets that follow the replay buffer", PUBLISHED: "ODT, published targets"},
-    "q9": {SECOND_LEDGER: "ledger, K = 1", SECOND_GRU: "GRU, two layers", LEDGER: "ledger of question 1, K = 5"},
+    "q9": {SECOND_LEDGER: "ledger (K = 1)", SECOND_GRU: "GRU, two layers", LEDGER: "ledger of question 1 (K = 5)"},
 }
 """What methods are called in tables, by question; others by their labels."""
 STUDY_WORDS: dict[str, dict[str, str]] = {

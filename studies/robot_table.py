@@ -1,4 +1,4 @@
-"""Question 7 in one table: robots whose policies acted, and what SAC and TD3 reach from scratch in as many steps."""
+"""Question 7 in one table: robots whose policies acted, and SAC and TD3 from scratch after about as many steps."""
 
 import json
 from collections.abc import Iterator

@@ -20,6 +20,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from marked_pages import anchor
+
 ROOT = Path(__file__).parents[1]
 OUTSIDE = ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "studies/PROTOCOL.md", "results/**/*.md")
 """Pages of the site that are not in docs/. They keep their paths."""
@@ -65,11 +67,6 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Empty cells in the head of a table head nothing: screen readers would announce them."""
     return EMPTY_HEAD.sub(r"<td\1></td>", html)
-
-
-def anchor(heading: str, separator: str = "-") -> str:
-    """The anchor that GitHub gives to a heading."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", separator)
 
 
 def target(link: str, place: str, is_page: Callable[[str], bool]) -> str:

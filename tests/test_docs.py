@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import results_pages
+from marked_pages import anchor
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]  # tutorials: tests/test_tutorials.py
@@ -63,7 +64,7 @@ def headings(page: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub names them."""
     prose = ANY_BLOCK.sub("", page.read_text(encoding="utf-8"))
     titles = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+    return set(map(anchor, titles))
 
 
 def test_results_on_pages_are_made_from_their_files() -> None:

@@ -11,7 +11,7 @@ class DataError(UsageError):
     """Data that cannot be used; the message names the file or the field."""
 
 
-class NoRoomError(DataError):
+class NoRoomError(UsageError):
     """Less memory is free now than is needed; where other runs share the machine, more may be free later."""
 
 

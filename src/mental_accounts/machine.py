@@ -91,6 +91,8 @@ def choose_device(name: str) -> torch.device:
         raise UsageError(f"device must be auto, cpu, cuda or one of several, as in cuda:1, got {name!r}") from error
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UsageError("device cuda was asked for, but there is none; use --device cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(f"device {name} was asked for, but the last one is cuda:{torch.cuda.device_count() - 1}")
     return device
 
 

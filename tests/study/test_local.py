@@ -130,8 +130,13 @@ def test_a_prepared_worker_has_its_process_before_its_first_run(aim: TrainConfig
     worker.end(60)
     worker.release()
     assert process.returncode == 0
+
+
+def test_a_closed_worker_starts_no_process() -> None:
+    worker = Worker(1)
+    worker.close()
     worker.prepare()
-    assert worker._process is process
+    assert worker._process is None
 
 
 def on_one_core(*arguments: str) -> None:

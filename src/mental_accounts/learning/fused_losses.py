@@ -1,7 +1,7 @@
-"""The losses of a clipped Gaussian in one kernel, and their gradients in another.
+"""The losses of a Gaussian policy in one kernel, and their gradients in another.
 
-Written in PyTorch (objective.py) they are some 200 kernels of a few numbers each, two fifths of a small policy's
-update. Compiled updates do not need this: the compiler fuses them, too.
+Written in PyTorch (objective.py) they are 100 (squashed) or 200 kernels (clipped) of a few numbers each, a good part of
+a small policy's update. Compiled updates do not need this: the compiler fuses them, too.
 """
 
 from typing import Any
@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mental_accounts.policy import ClippedGaussian
-from mental_accounts.policy.heads import MARGIN
+from mental_accounts.policy import ClippedGaussian, SquashedGaussian
+from mental_accounts.policy.heads import BORDER, MARGIN
 
 try:
     from mental_accounts.learning import triton_losses as compiled
@@ -22,19 +22,29 @@ TILE = 256
 """Numbers of a tile: a small batch then still has several tiles."""
 
 
-def can_fuse(predicted: ClippedGaussian) -> bool:
+def can_fuse(predicted: ClippedGaussian | SquashedGaussian) -> bool:
     """Whether `fused_losses` supports these predictions: float32 on a GPU, outside torch.compile."""
     mean = predicted.mean
     return compiled is not None and mean.is_cuda and mean.dtype == torch.float32 and not torch.compiler.is_compiling()
 
 
-def fused_losses(predicted: ClippedGaussian, actions: Tensor, mask: Tensor | None, multiplier: Tensor) -> Tensor:
+def fused_losses(
+    predicted: ClippedGaussian | SquashedGaussian,
+    actions: Tensor,
+    mask: Tensor | None,
+    multiplier: Tensor,
+    generator: torch.Generator | None = None,
+) -> Tensor:
     """Loss, negative log-likelihood, entropy and constraint, (4,), as `Objective` defines them, means over real steps.
 
-    Predictions and actions (B, K, dim), mask (B, K) bool; λ gets no gradient, and σ² as a weight has none.
+    Predictions and actions (B, K, dim), mask (B, K) bool; λ gets no gradient, and σ² as a weight has none. The
+    entropy of a squashed Gaussian is that of one sample by the generator.
     """
+    mean, noise = predicted.mean.contiguous(), None
+    if isinstance(predicted, SquashedGaussian):
+        noise = torch.randn(mean.shape, device=mean.device, generator=generator)
     losses: Tensor = _FusedLosses.apply(  # type: ignore[no-untyped-call]
-        predicted.mean.contiguous(), predicted.log_std.contiguous(), actions.to(predicted.mean.dtype).contiguous(),
+        mean, predicted.log_std.contiguous(), actions.to(mean.dtype).contiguous(), noise,
         None if mask is None else mask.contiguous(), multiplier.detach(),
     )  # fmt: skip
     return losses
@@ -43,16 +53,24 @@ def fused_losses(predicted: ClippedGaussian, actions: Tensor, mask: Tensor | Non
 class _FusedLosses(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, mean: Tensor, log_std: Tensor, actions: Tensor, mask: Tensor | None, multiplier: Tensor
+        ctx: Any,
+        mean: Tensor,
+        log_std: Tensor,
+        actions: Tensor,
+        noise: Tensor | None,
+        mask: Tensor | None,
+        multiplier: Tensor,
     ) -> Tensor:
         N, tiles, sizes = _tiles(mean, mask)
-        out = mean.new_empty(tiles, 5)
-        compiled.clipped_losses_kernel[(tiles,)](
-            mean, log_std, actions, actions if mask is None else mask, multiplier, out, N, MARGIN, **sizes
+        kernel, edge = (
+            (compiled.clipped_losses_kernel, MARGIN) if noise is None else (compiled.squashed_losses_kernel, BORDER)
         )
+        out = mean.new_empty(tiles, 5)
+        given = _given(mean, log_std, actions, noise, mask, multiplier)
+        kernel[(tiles,)](*given, out, N, edge, **sizes)
         sums = out.sum(dim=0)
         count = sums[4].clamp(min=1)
-        ctx.mask = mask
+        ctx.noise, ctx.mask = noise, mask
         ctx.save_for_backward(mean, log_std, actions, multiplier, count)
         return sums[:4] / count
 
@@ -60,13 +78,23 @@ class _FusedLosses(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor | None, ...]:
         mean, log_std, actions, multiplier, count = ctx.saved_tensors
-        mask, of_mean, of_log_std = ctx.mask, torch.empty_like(mean), torch.empty_like(log_std)
-        N, tiles, sizes = _tiles(mean, mask)
-        compiled.clipped_gradients_kernel[(tiles,)](
-            mean, log_std, actions, actions if mask is None else mask, multiplier, gradients.contiguous(), count,
-            of_mean, of_log_std, N, MARGIN, **sizes,
-        )  # fmt: skip
-        return of_mean, of_log_std, None, None, None
+        of_mean, of_log_std = torch.empty_like(mean), torch.empty_like(log_std)
+        N, tiles, sizes = _tiles(mean, ctx.mask)
+        kernel, edge = (
+            (compiled.clipped_gradients_kernel, MARGIN)
+            if ctx.noise is None
+            else (compiled.squashed_gradients_kernel, BORDER)
+        )
+        given = _given(mean, log_std, actions, ctx.noise, ctx.mask, multiplier)
+        kernel[(tiles,)](*given, gradients.contiguous(), count, of_mean, of_log_std, N, edge, **sizes)
+        return of_mean, of_log_std, None, None, None, None
+
+
+def _given(
+    mean: Tensor, log_std: Tensor, actions: Tensor, noise: Tensor | None, mask: Tensor | None, multiplier: Tensor
+) -> tuple[Tensor, ...]:
+    """What all kernels are given first; a pointer that a kernel does not read points at the actions."""
+    return mean, log_std, actions, actions if noise is None else noise, actions if mask is None else mask, multiplier
 
 
 def _tiles(mean: Tensor, mask: Tensor | None) -> tuple[int, int, dict[str, Any]]:

@@ -71,8 +71,8 @@ class Objective(nn.Module):
         expected = predicted.mode().shape
         if actions.shape != expected:
             raise ValueError(f"actions must have shape {tuple(expected)} like predictions, got {tuple(actions.shape)}")
-        if isinstance(predicted, ClippedGaussian) and can_fuse(predicted):
-            return Losses(*fused_losses(predicted, actions, mask, self.multiplier).unbind())
+        if isinstance(predicted, (ClippedGaussian, SquashedGaussian)) and can_fuse(predicted):
+            return Losses(*fused_losses(predicted, actions, mask, self.multiplier, generator).unbind())
         if mask is not None:  # a padded step may hold anything
             actions = actions.masked_fill(mask.logical_not().view(*mask.shape, *[1] * (actions.ndim - 2)), 0)
         if isinstance(predicted, Deterministic):

@@ -1,13 +1,13 @@
 """What the runs of one report do not have in common: commits, versions, hardware, data, protocol."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mental_accounts.report.run_settings import differences
 from mental_accounts.report.runs import Run
 
-OWN = ("task", "env_id", "method", "model", "improve", "values", "seed", "data_seed")
+VARIED = ("task", "env_id", "method", "model", "improve", "values", "seed", "data_seed")
 """Settings in which methods, tasks and seeds may differ."""
 OF_THE_MACHINE = ("device", "precision", "compile", "env_workers", "checkpoint_seconds")
 MOST_NAMED = 4
@@ -15,15 +15,19 @@ MOST_NAMED = 4
 
 def mixed(runs: Sequence[Run]) -> str:
     """One sentence about what differs between runs that are reported together; empty if nothing does."""
-    parts = [
-        _named("commits", {str(run.made_by.get("git_commit") or "unknown")[:7] for run in runs}),
-        _named("versions", _versions(runs)),
-        _named("hardware", {_machine(run) for run in runs}),
-        _listed("data", _other_data(runs)),
-        _listed("protocol", _other_settings(runs)),
-    ]
-    found = [part for part in parts if part]
+    parts = [_listed("data", _other_data(runs)), _listed("protocol", _other_settings(runs))]
+    found = made_differently([run.made_by for run in runs]) + [part for part in parts if part]
     return f"These runs were not made alike. They mix {'; '.join(found)}." if found else ""
+
+
+def made_differently(makings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The commits, versions and hardware that runs were made with, where there are several; from their records."""
+    parts = [
+        _named("commits", {str(made_by.get("git_commit") or "unknown")[:7] for made_by in makings}),
+        _named("versions", _versions(makings)),
+        _named("hardware", {_machine(made_by) for made_by in makings}),
+    ]
+    return [part for part in parts if part]
 
 
 def _named(what: str, kinds: Iterable[str]) -> str:
@@ -36,17 +40,17 @@ def _listed(what: str, names: Sequence[str]) -> str:
     return f"{what} ({', '.join(names[:MOST_NAMED])}{more})" if names else ""
 
 
-def _versions(runs: Sequence[Run]) -> list[str]:
+def _versions(makings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Every version of the packages of which there are several."""
     found: dict[str, set[str]] = {}
-    for run in runs:
-        for name, version in (run.made_by.get("versions") or {}).items():
+    for made_by in makings:
+        for name, version in (made_by.get("versions") or {}).items():
             found.setdefault(name, set()).add(f"{name} {version}")
     return [text for texts in found.values() if len(texts) > 1 for text in texts]
 
 
-def _machine(run: Run) -> str:
-    hardware = run.made_by.get("hardware") or {}
+def _machine(made_by: Mapping[str, Any]) -> str:
+    hardware = made_by.get("hardware") or {}
     return str(hardware.get("gpu") or f"{hardware.get('cpus', '?')} cores of {hardware.get('cpu') or 'unknown'}")
 
 
@@ -72,7 +76,7 @@ def _other_settings(runs: Sequence[Run]) -> list[str]:
         kinds = {json.dumps(run.config, sort_keys=True): run.config for run in runs if run.task == task}
         first, *others = kinds.values()
         for other in others:
-            found.update(differences(first, other, but=(*OWN, *OF_THE_MACHINE, *named)))
+            found.update(differences(first, other, but=(*VARIED, *OF_THE_MACHINE, *named)))
     return sorted(found)
 
 

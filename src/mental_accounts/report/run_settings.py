@@ -35,7 +35,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any], but: Sequence[
     return found
 
 
-def shared(config: Mapping[str, Any]) -> str:
+def settings_key(config: Mapping[str, Any]) -> str:
     """What the runs of a task and a method have in common, as text that can be counted."""
     return json.dumps({key: value for key, value in config.items() if key not in OWN}, sort_keys=True)
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from mental_accounts.errors import UsageError
 from mental_accounts.fields import check_fields
 from mental_accounts.report.packed import PACKED_FILE, read_packed
-from mental_accounts.report.run_settings import OWN, completed, differences, shared
+from mental_accounts.report.run_settings import OWN, completed, differences, settings_key
 from mental_accounts.report.study_files import STUDY_FILE, RunFiles, StudyFiles, read_run_files, read_study_folder
 
 Array = NDArray[np.float64]
@@ -168,14 +168,37 @@ def _unlike_the_baseline(tasks: Sequence[str], methods: Sequence[str], runs: Seq
         cells = {run.method: run for run in reversed(runs) if run.task == task}
         for method in methods[1:]:
             if method in cells and methods[0] in cells:
-                ours, theirs = cells[method], cells[methods[0]]
-                own = ("seed",) if ours.seed == theirs.seed else OWN
-                different = differences(ours.config, theirs.config, but=(*own, "method"))
+                different = differences(cells[method].config, cells[methods[0]].config, but=(*OWN, "method"))
                 other = [path for path in different if not path.startswith("model.accounts.")]
                 if other:
                     warnings.append(
                         f"{task}: {method} and {methods[0]} also differ in {', '.join(other)}: compared anyway"
                     )
+    return warnings
+
+
+def _of_other_data(tasks: Sequence[str], methods: Sequence[str], runs: Sequence[Run]) -> list[str]:
+    """Seeds whose runs did not learn from the data that the baseline had, or other seeds of the method."""
+    warnings = []
+    for task in tasks:
+        data = {
+            method: {run.seed: run.config["data_seed"] for run in runs if (run.task, run.method) == (task, method)}
+            for method in methods
+        }
+        for method, of_seed in data.items():
+            shared_ones = sorted(seed for seed, data_seed in of_seed.items() if data_seed != seed)
+            if shared_ones and len(set(of_seed.values())) > 1:
+                warnings.append(
+                    f"{task}: seeds {', '.join(map(str, shared_ones))} of {method} learned from the data of another "
+                    "seed, the others from their own"
+                )
+            theirs = data[methods[0]]
+            unlike = sorted(seed for seed in of_seed.keys() & theirs.keys() if of_seed[seed] != theirs[seed])
+            if unlike:
+                warnings.append(
+                    f"{task}: {method} and {methods[0]} learned from different data with seeds "
+                    f"{', '.join(map(str, unlike))}: compared anyway"
+                )
     return warnings
 
 
@@ -192,24 +215,27 @@ def read_runs(folders: Sequence[Path]) -> Evidence:
     for task in tasks:
         for method in methods:
             group = [run for run in runs if (run.task, run.method) == (task, method)]
-            kinds = Counter(shared(run.config) for run in group)
+            kinds = Counter(settings_key(run.config) for run in group)
             seen: set[int] = set()
             for run in group:
-                usual = next(other for other in group if shared(other.config) == kinds.most_common(1)[0][0])
+                usual = next(other for other in group if settings_key(other.config) == kinds.most_common(1)[0][0])
                 different = differences(run.config, usual.config, but=OWN)
                 if different:
                     warnings.append(
                         f"{run.path}: left out, its settings differ from the others ({', '.join(different)})"
                     )
                 elif run.seed in seen:
-                    warnings.append(f"{run.path}: left out, seed {run.seed} of {task} {method} is a duplicate")
+                    warnings.append(
+                        f"{run.path}: left out, there is a run of seed {run.seed} of {task} {method} already (this one "
+                        f"has data seed {run.config['data_seed']})"
+                    )
                 else:
                     seen.add(run.seed)
                     kept.append(run)
     if not kept:
         raise UsageError("there is no finished run to report on" + "".join(f"; {text}" for text in warnings))
     ordered = sorted(methods, key=lambda method: method != "odt")  # stable; odt, if present, is the baseline
-    for found in (_without_partner, _unlike_the_baseline):
+    for found in (_without_partner, _unlike_the_baseline, _of_other_data):
         warnings += found(tasks, ordered, kept)
     seeds = {task: [run.seed for run in kept if run.task == task] for task in tasks}
     return Evidence("runs", tasks, tuple(ordered), tuple(kept), tuple(warnings), kept[0].made_by, seeds)

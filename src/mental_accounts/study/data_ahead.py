@@ -8,7 +8,8 @@ import json
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Event, Lock, Thread
 from typing import Self
 
@@ -41,7 +42,7 @@ class DataAhead:
                 view.say(f"data: {data[0]}")
                 load_task(*data)
         self._unmade, self._count = set(self._missing), len(self._missing)
-        self._view, self._lock, self._made_one = view, Lock(), Event()
+        self._view, self._lock, self._news = view, Lock(), Event()
         self._processes: list[subprocess.Popen[str]] = []
         self._error: Exception | None = None
         self._over = False
@@ -51,7 +52,7 @@ class DataAhead:
         if processes:
             sets = "a data set" if self._count == 1 else f"{self._count} data sets"
             self._view.say(f"data: {sets} to be made; a run begins when its data are there")
-        self._threads = [Thread(target=self._make_some, args=(processes,), daemon=True) for _ in range(processes)]
+        self._threads = [Thread(target=self._work, args=(processes,), daemon=True) for _ in range(processes)]
         for thread in self._threads:
             thread.start()
         return self
@@ -72,22 +73,22 @@ class DataAhead:
 
     def wait(self, seconds: float) -> None:
         """Until one more data set is there, or so long."""
-        self._made_one.wait(seconds)
-        self._made_one.clear()
+        self._news.wait(seconds)
+        self._news.clear()
 
-    def _make_some(self, processes: int) -> None:
-        """What one thread makes. Runs wait for it, so an error of ours is theirs, too."""
+    def _work(self, processes: int) -> None:
+        """What one thread does. Runs wait for it, so an error of ours is theirs, too."""
         try:
-            self._make(processes)
+            self._make_data(processes)
         except Exception as error:
             self._give_up(DataError(f"data could not be made: {type(error).__name__}: {error}"))
 
     def _give_up(self, error: DataError) -> None:
         if not self._over:
             self._error = self._error or error
-        self._made_one.set()
+        self._news.set()
 
-    def _make(self, processes: int) -> None:
+    def _make_data(self, processes: int) -> None:
         """One process, and what it is asked for."""
         with self._lock:
             if self._over:
@@ -103,10 +104,12 @@ class DataAhead:
         workers = max(1, usable_cores() // processes)
         with contextlib.suppress(BrokenPipeError), process:  # one that died may not have read its last line
             while (data := self._next()) is not None:
-                problem = _ask(process, data, workers)
+                words = f"data of {data[0]}, seed {data[2]}"
+                problem = _ask(process, data, workers, partial(self._view.makes, words))
+                self._view.makes(words, None)
                 if problem is None:
                     self._unmade.discard(data)
-                    self._made_one.set()
+                    self._news.set()
                 else:
                     self._give_up(DataError(f"the data of {data[0]} could not be made: {problem}"))
 
@@ -116,8 +119,8 @@ class DataAhead:
             return self._missing.popleft() if self._missing and not self._over and self._error is None else None
 
 
-def _ask(process: "subprocess.Popen[str]", data: DataSet, workers: int) -> str | None:
-    """Let a process make a data set; what went wrong, or None."""
+def _ask(process: "subprocess.Popen[str]", data: DataSet, workers: int, tell: Callable[[float], None]) -> str | None:
+    """Let a process make a data set, telling the share that is made; what went wrong, or None."""
     assert process.stdin is not None
     assert process.stdout is not None
     try:
@@ -125,7 +128,9 @@ def _ask(process: "subprocess.Popen[str]", data: DataSet, workers: int) -> str |
         process.stdin.flush()
         for line in process.stdout:  # libraries may print lines of their own
             answer = parse_line(line)
-            if answer is not None and answer.keys() & {"made", "error"}:
+            if answer is not None and "share" in answer:
+                tell(answer["share"])
+            elif answer is not None and answer.keys() & {"made", "error"}:
                 problem: str | None = answer.get("error")
                 return problem
     except BrokenPipeError:

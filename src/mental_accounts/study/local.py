@@ -49,7 +49,8 @@ class LocalLauncher:
             view.say(f"runs at a time: {limit}, threads each: {threads}{where}")
             measured = None if self.workers is not None else room
             crew = Crew(jobs, view, data, limit, min(most, max(limit, room.cores // threads)), measured)
-            crew.work(partial(Worker, threads, environ, on_gpu=room.gpu is not None))
+            first_gpu = room.gpu is not None and all(job.config.device in ("auto", "cuda") for job in jobs)
+            crew.work(partial(Worker, threads, environ, on_gpu=first_gpu))
         return crew.problems
 
 

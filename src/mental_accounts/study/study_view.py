@@ -75,6 +75,20 @@ class StudyView:
         """Print a permanent line."""
         print_line(self._progress.console if self._progress is not None else self.console, text)
 
+    def makes(self, what: str, share: float | None) -> None:
+        """So much of something that runs wait for is made; None: nothing more is to be said of it."""
+        with self._lock:
+            if self._progress is None:
+                if share is not None and self._has_been_silent():
+                    self.say(f"{what}: {100 * share:.0f}%")
+            elif share is None:
+                if what in self._bars:
+                    self._progress.remove_task(self._bars.pop(what))
+            else:
+                if what not in self._bars:
+                    self._bars[what] = self._progress.add_task(what, total=1.0)
+                self._progress.update(self._bars[what], completed=share)
+
     def begins(self, job: Job) -> None:
         """A run has started."""
         with self._lock:
@@ -115,9 +129,15 @@ class StudyView:
                 title = f"{job.name}: {self._titles.get(job.name, '')}"
                 self._progress.update(self._bars[job.name], completed=share, description=title)
             self._progress.update(self._overall, completed=done)
-        elif time.monotonic() - self._said > MINUTE:
-            self._said = time.monotonic()
+        elif self._has_been_silent():
             self.say(f"{100 * done / self.total:.0f}% of all runs, {len(self._shares)} active")
+
+    def _has_been_silent(self) -> bool:
+        """Whether nothing was said of any progress for a minute; then something will be."""
+        is_silent = time.monotonic() - self._said > MINUTE
+        if is_silent:
+            self._said = time.monotonic()
+        return is_silent
 
     def postpones(self, job: Job, why: str) -> None:
         """A run goes on later."""
