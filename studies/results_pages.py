@@ -5,12 +5,15 @@ with intervals, and the claims (claims.py), between the markers of the pages. A 
 script.
 """
 
+import json
 from pathlib import Path
 
 import claims
 import evidence_tables
+import hidden_spread
 import hidden_tables
 import memory_tables
+import questions
 import robot_table
 from claim_numbers import Studies
 from interval_cells import written
@@ -22,6 +25,7 @@ from mental_accounts.report.runs import Evidence, read_study
 
 ROOT = Path(__file__).parents[1]
 HIDDEN = ROOT / "results" / "hidden"
+SPREAD_FILE = ROOT / "results" / "evidence" / "q9-spread.json"
 EPISODES_PICTURE = ROOT / "results" / "evidence" / "episodes.png"
 BEGIN, END = "<!-- results: made by studies/results_pages.py -->", "<!-- end of results -->"
 HIDDEN_BEGIN, HIDDEN_END = "<!-- hidden: made by studies/results_pages.py -->", "<!-- end of hidden -->"
@@ -33,6 +37,7 @@ AGAIN_SIZES_BEGIN, AGAIN_SIZES_END = (
     "<!-- again by size: made by studies/results_pages.py -->",
     "<!-- end of again by size -->",
 )
+SPREAD_BEGIN, SPREAD_END = "<!-- spread: made by studies/results_pages.py -->", "<!-- end of spread -->"
 WORTH_BEGIN, WORTH_END = "<!-- worth: made by studies/results_pages.py -->", "<!-- end of worth -->"
 SIZES_BEGIN, SIZES_END = "<!-- sizes: made by studies/results_pages.py -->", "<!-- end of sizes -->"
 ACTING_BEGIN, ACTING_END = "<!-- acting: made by studies/results_pages.py -->", "<!-- end of acting -->"
@@ -86,11 +91,13 @@ def pages() -> dict[Path, str]:
     """The pages with results, regenerated."""
     readme, found, hidden = ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "hidden.md"
     online, choice, studies = ROOT / "docs" / "online.md", ROOT / "docs" / "which.md", Studies(ROOT / "results")
+    spread = json.loads(SPREAD_FILE.read_text())["policies"]
     front = between(found.read_text(), claims.BEGIN, claims.END, claims.table(studies))
     front = between(front, BEGIN, END, results())
     front = between(front, robot_table.BEGIN, robot_table.END, robot_table.table(studies))
     guide = between(hidden.read_text(), FORMS_BEGIN, FORMS_END, memory_tables.forms(studies))
     guide = between(guide, AGAIN_BEGIN, AGAIN_END, memory_tables.again(studies))
+    guide = between(guide, SPREAD_BEGIN, SPREAD_END, hidden_spread.table(spread, questions.WORDS["q9"]))
     guide = between(guide, AGAIN_SIZES_BEGIN, AGAIN_SIZES_END, memory_tables.again_sizes(studies))
     guide = between(guide, SIZES_BEGIN, SIZES_END, memory_tables.sizes(studies))
     guide = between(guide, OPTIONS_BEGIN, OPTIONS_END, hidden_tables.options_summary(HIDDEN))

@@ -22,6 +22,7 @@ import hidden_cost
 import hidden_forms
 import hidden_probe
 import hidden_sampled
+import hidden_spread
 import hidden_tables
 import hidden_whose
 import interval_cells
@@ -29,6 +30,7 @@ import learner
 import ledger_channels
 import makers_tuning
 import marked_pages
+import mental_accounts as ma
 import online_scratch
 import players
 import questions
@@ -225,6 +227,20 @@ def test_no_trained_policy_no_sampled_returns(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr("sys.argv", ["hidden_sampled.py", str(tmp_path)])
     hidden_sampled.main()
     assert not (tmp_path / "sampled.json").exists()
+
+
+def test_spread_one_is_the_policys_own_and_spread_zero_its_mean_action(tmp_path: Path) -> None:
+    tiny = {"data_steps": 1_000, "hidden": 16, "layers": 1, "updates_per_pretrain_iteration": 2, "eval_episodes": 2}
+    run = ma.train(data="hidden-arm", preset="hidden", run=tmp_path / "run", device="cpu", **tiny)
+    found = hidden_spread.measure(run.folder, episodes=3, seed=4)
+    assert list(found["returns"]) == ["0.0", "0.25", "0.5", "0.75", "1.0"]
+    for scale, sample in (("0.0", False), ("1.0", True)):
+        whole = ma.evaluate(run, episodes=3, seed=4, sample=sample)
+        assert found["returns"][scale] == pytest.approx(whole.return_mean)
+    assert 0.01 < found["std"] < 8
+    assert len(set(found["returns"].values())) == 5
+    row = hidden_spread.table({"a-b": {"4": found}}, {}).splitlines()[2]
+    assert row.startswith(f"| `a-b` | 1 | {found['std']:.2f} | {found['returns']['0.0']:.1f} |")
 
 
 def test_a_shipped_actor_acts_as_the_package_has_it_act() -> None:

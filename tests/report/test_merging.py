@@ -84,6 +84,15 @@ def test_a_finished_run_is_preferred(tmp_path: Path) -> None:
         assert len(last_returns(out)) == 4
 
 
+def test_a_run_that_two_parts_have_may_have_taken_another_time(tmp_path: Path) -> None:
+    first, second, out = part(tmp_path / "a", range(2)), part(tmp_path / "b", range(2)), tmp_path / "all.jsonl.gz"
+    for path in second.rglob("metrics.jsonl"):
+        lines = [json.loads(text) | {"time/total": 7.0} for text in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert pack([first, second], out) == 0
+    assert len(last_returns(out)) == 4
+
+
 def test_strangers_are_refused(tmp_path: Path, capsys: Captured) -> None:
     first, out = part(tmp_path / "a", range(2)), tmp_path / "all.jsonl.gz"
     write_study(tmp_path / "b", returns, methods=("odt", "bc"))
