@@ -4,6 +4,8 @@ Written in PyTorch (objective.py) they are 100 (squashed) or 200 kernels (clippe
 a small policy's update. Compiled updates do not need this: the compiler fuses them, too.
 """
 
+import subprocess
+from functools import cache
 from typing import Any
 
 import torch
@@ -25,7 +27,20 @@ TILE = 256
 def can_fuse(predicted: ClippedGaussian | SquashedGaussian) -> bool:
     """Whether `fused_losses` supports these predictions: float32 on a GPU, outside torch.compile."""
     mean = predicted.mean
-    return compiled is not None and mean.is_cuda and mean.dtype == torch.float32 and not torch.compiler.is_compiling()
+    fits = mean.is_cuda and mean.dtype == torch.float32 and not torch.compiler.is_compiling()
+    return fits and compiled is not None and _can_build(mean.device)
+
+
+@cache
+def _can_build(device: torch.device) -> bool:
+    """Whether Triton can build kernels here, for which it needs a C compiler; PyTorch's own need none."""
+    try:
+        compiled.nothing_kernel[(1,)](torch.empty(1, device=device))
+    except torch.OutOfMemoryError:
+        raise
+    except (RuntimeError, OSError, subprocess.SubprocessError):
+        return False
+    return True
 
 
 def fused_losses(
