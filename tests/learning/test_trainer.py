@@ -37,6 +37,7 @@ from mental_accounts.learning.replay import Replay
 from mental_accounts.learning.run_ending import Ending
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.trainer import Trainer
+from mental_accounts.machine import choose_device
 from mental_accounts.policy import DecisionTransformer
 from mental_accounts.policy_options import WITH_ACCOUNTS, Method, ModelConfig
 from mental_accounts.presets import PRESETS, PresetName
@@ -629,6 +630,14 @@ def test_environments_of_all_kinds(tmp_path: Path) -> None:
     for device in ("mps", "meta", "nonsense"):
         with pytest.raises(UsageError, match="device must be auto, cpu or cuda"):
             start(replace(config, device=device), tmp_path / "device")
+
+
+def test_a_gpu_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose_device("cuda:1") == torch.device("cuda:1")
+    with pytest.raises(UsageError, match="device cuda:2 was asked for, but the last one is cuda:1"):
+        choose_device("cuda:2")
 
 
 @pytest.mark.parametrize(("preset", "device", "asked", "compiles"), [

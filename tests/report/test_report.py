@@ -281,6 +281,25 @@ def test_run_folders_with_data_of_their_own_are_one_comparison(tmp_path: Path) -
     assert not evidence.warnings
 
 
+def test_runs_that_learned_from_different_data_are_named(tmp_path: Path) -> None:
+    own = write_study(tmp_path / "own", lambda *_: 1.0, data_per_seed=True)
+    shared = write_study(tmp_path / "shared", lambda *_: 1.0)
+    paths = {(study.folder.name, job.arm.label, job.seed): job.path for study in (own, shared) for job in study.jobs}
+    mixed = [path for (name, method, _), path in paths.items() if (name == "own") == (method == "odt")]
+    evidence = read_runs(mixed)
+    assert len(evidence.runs) == 10
+    assert evidence.warnings == (
+        "hopper-medium: ewa-vq-odt and odt learned from different data with seeds 1, 2, 3, 4: compared anyway",
+    )
+    halves = [path for (name, _, seed), path in paths.items() if (name == "own") == (seed < 3)]
+    assert read_runs(halves).warnings == tuple(
+        f"hopper-medium: seeds 3, 4 of {method} learned from the data of another seed, the others from their own"
+        for method in ("odt", "ewa-vq-odt")
+    )
+    twice = read_runs([paths["own", "odt", 1], paths["shared", "odt", 1]])
+    assert "there is a run of seed 1 of hopper-medium odt already (this one has data seed 0)" in twice.warnings[0]
+
+
 def test_returns_against_samples_are_interpolated(tmp_path: Path) -> None:
     study = write_study(tmp_path, lambda task, method, seed, name, n: float(n), seeds=2, methods=("odt",))
     path = study.jobs[1].path / "metrics.jsonl"

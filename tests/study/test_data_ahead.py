@@ -1,11 +1,13 @@
 """Data sets of a study, made by processes of their own while runs begin."""
 
+import io
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from rich.console import Console
 
 from mental_accounts.config import TrainConfig
 from mental_accounts.data.tasks import has_to_be_made, load_task
@@ -55,6 +57,44 @@ def test_missing_data_are_made_elsewhere_and_are_the_same(
     monkeypatch.setenv("MENTAL_ACCOUNTS_CACHE", str(tmp_path / "other"))
     for seed in range(3):
         assert torch.equal(load_task(TASK, STEPS, seed)[1].rewards, made[seed])
+
+
+def test_how_far_data_are_is_told(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[tuple[str, float | None]] = []
+    view = StudyView(3, 0)
+    monkeypatch.setattr(view, "makes", lambda what, share: heard.append((what, share)))
+    with DataAhead(jobs, view) as data:
+        for job in jobs:
+            wait_for(data, job)
+    for seed in range(3):
+        own = [share for what, share in heard if what == f"data of {TASK}, seed {seed}"]
+        assert own[-1] is None
+        assert all(0 < share <= 1 for share in own[:-1])
+    assert any(share is not None for _, share in heard)
+
+
+def test_the_view_shows_what_is_made_and_forgets_it() -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    view = StudyView(3, 0, console)
+    view.makes("data of x, seed 1", 0.25)
+    view.makes("data of x, seed 1", 0.5)
+    assert view._progress is not None
+    assert [(task.description, task.completed) for task in view._progress.tasks][1:] == [("data of x, seed 1", 0.5)]
+    view.makes("data of x, seed 1", None)
+    view.makes("data of y, seed 2", None)  # one that never told anything
+    assert len(view._progress.tasks) == 1
+
+
+def test_without_a_terminal_a_line_is_said_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = io.StringIO()
+    view = StudyView(3, 0, Console(file=text))
+    view.makes("data of x", 0.25)
+    assert text.getvalue() == ""
+    monkeypatch.setattr(view, "_said", view._said - 61)
+    view.makes("data of x", 0.5)
+    view.makes("data of x", 0.6)
+    view.makes("data of x", None)
+    assert text.getvalue() == "data of x: 50%\n"
 
 
 def test_runs_begin_when_their_data_are_there(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
