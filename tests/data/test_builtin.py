@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 
 from mental_accounts.data import DataError, Trajectories, builtin, load_task, shards, tensor_files
 from mental_accounts.data.behaviour_worker import Actor, Shard, play
+from mental_accounts.errors import NoRoomError
 
 
 def write_actor(path: Path, obs: int, act: int, seed: int, width: int = 8) -> None:
@@ -316,7 +317,7 @@ def test_a_full_disk_at_the_very_end(folder: Path, cache: Path, monkeypatch: pyt
 
 
 def test_what_cannot_fit_is_refused_before_anything_is_played(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match=r"the data need \d+.* GB on cpu, but only"):
+    with pytest.raises(NoRoomError, match=r"the data need \d+.* GB on cpu, but only"):
         builtin.make_builtin("robot", "medium", 10**13, folder=folder)
 
     class Usage:

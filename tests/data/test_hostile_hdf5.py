@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from mental_accounts.cli import main
-from mental_accounts.data import DataError, read_d4rl
+from mental_accounts.data import DataError, read_d4rl, storage
+from mental_accounts.errors import NoRoomError
 from tests.data.limits import assert_refused_within_a_gigabyte, assert_success_or_one_line
 from tests.data.slow_windows import assert_same, episodes
 from tests.data.writers import d4rl_arrays, write_hdf5
@@ -277,6 +278,13 @@ def test_bombs_are_refused_by_what_they_declare(tmp_path: Path, bomb: str) -> No
     with pytest.raises(DataError, match=rf"x\.hdf5: .*{message}"):
         read_d4rl(path)
     assert time.process_time() - begun < 10
+
+
+def test_a_file_too_large_for_memory_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = hostile(tmp_path / "large.hdf5", lambda file: None)
+    monkeypatch.setattr(storage, "_free_memory", lambda device: 100)
+    with pytest.raises(NoRoomError, match=r"large\.hdf5: the data need .* GB on cpu, but only 0\.00 GB are free there"):
+        read_d4rl(path)
 
 
 def test_bombs_stay_within_a_gigabyte(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import mental_accounts as ma
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.data import DataError, Trajectories, annotation, storage, tensor_files
+from mental_accounts.errors import NoRoomError
 from tests.data.slow_windows import Episode, assert_same, episodes, flat, store_of
 
 BOX = ActionSpec("box", 2, (-1.0, -1.0), (1.0, 1.0))
@@ -354,7 +355,7 @@ def test_a_store_too_large_says_so_before_it_starts(tmp_path: Path, monkeypatch:
         lambda: store.select(store.best(2)),
         lambda: Trajectories(4, 2, capacity=10_000_000),
     ):
-        with pytest.raises(DataError, match=message):
+        with pytest.raises(NoRoomError, match=message):
             start()
 
 
@@ -369,7 +370,7 @@ def test_moving_to_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(there.attractions.cpu(), store.attractions)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1000, 2000))
     monkeypatch.setattr(torch.cuda, "memory_reserved", torch.cuda.memory_allocated)
-    with pytest.raises(DataError, match=r"on cuda:0, but only 0\.00 GB are free there"):
+    with pytest.raises(NoRoomError, match=r"on cuda:0, but only 0\.00 GB are free there"):
         store.to("cuda")
 
 

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from mental_accounts.config import TrainConfig
 from mental_accounts.data.storage import check_memory
-from mental_accounts.errors import DataError
+from mental_accounts.errors import DataError, NoRoomError
 from mental_accounts.machine import is_out_of_memory
 from mental_accounts.study import local
 from mental_accounts.study.data_ahead import DataAhead
@@ -205,7 +205,7 @@ def test_a_run_that_has_all_the_memory_and_not_enough_fails(
 def test_memory_that_other_runs_have_is_known_by_its_errors() -> None:
     with pytest.raises(RuntimeError, match="can't allocate memory") as of_torch:
         torch.empty(10**15, dtype=torch.uint8)
-    with pytest.raises(DataError, match="are free there") as of_data:
+    with pytest.raises(NoRoomError, match="are free there") as of_data:
         check_memory(10**18, "cpu")
     assert is_out_of_memory(of_torch.value)
     assert is_out_of_memory(of_data.value)

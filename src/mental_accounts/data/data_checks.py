@@ -14,7 +14,7 @@ from torch import Tensor
 from mental_accounts.action_masks import checked_masks
 from mental_accounts.action_spec import ActionSpec
 from mental_accounts.checks import check_finite
-from mental_accounts.errors import DataError
+from mental_accounts.errors import DataError, UsageError
 from mental_accounts.machine import in_words
 from mental_accounts.spaces import ActionScale
 
@@ -37,7 +37,7 @@ def damaged(what: str, advice: str = "get the file again") -> Iterator[None]:
     """Libraries fail in any way on a file that is damaged: one line, whatever they raised."""
     try:
         yield
-    except DataError:
+    except UsageError:
         raise
     except Exception as error:
         raise DataError(f"{what} ({reason_of(error)}); {advice}") from None

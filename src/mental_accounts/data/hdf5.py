@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from mental_accounts.data.data_checks import check_unfolding, damaged, shown_names
 from mental_accounts.data.storage import check_memory
-from mental_accounts.errors import DataError
+from mental_accounts.errors import DataError, NoRoomError
 from mental_accounts.extras import how_to_install
 
 MAX_LINKS = 64
@@ -206,8 +206,8 @@ def _check_sizes(tables: Sequence[dict[str, Column]], path: Path, shown: str) ->
         )
     try:
         check_memory(2 * sum(declared.values()), "cpu")  # as it is read, and as the store keeps it
-    except DataError as error:
-        raise DataError(f"{shown}: {error}") from None
+    except NoRoomError as error:
+        raise NoRoomError(f"{shown}: {error}") from None
 
 
 def _read(column: Column) -> NDArray[Any]:
