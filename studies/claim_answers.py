@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import claims_elsewhere as elsewhere
+import limits
 import questions
 from choosing import chosen
 from claim_numbers import Pair, Studies, Tested
@@ -110,14 +111,7 @@ def q2_file(episodes: int) -> str:
 
 def q3(studies: Studies) -> Answer:
     """The ledger against the GRU in every setting that both were run in."""
-    pairs = [
-        Pair(name if len(call.tasks) == 1 else task, ("ledger", "GRU"), file, task, *questions.RIVALS)
-        for name, call in questions.STUDIES["q3"].items()
-        for file in packed("q3", name)
-        for task in call.tasks
-        if call.methods == questions.RIVALS
-    ]
-    return answered(studies, pairs, 5)
+    return answered(studies, [setting.pair for setting in limits.settings() if setting.file in limits.FILES], 5)
 
 
 def q4(studies: Studies) -> Answer:

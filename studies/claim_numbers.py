@@ -29,6 +29,8 @@ VERDICTS = {
 }
 """The words of reports -> those of the protocol, in the order of the table."""
 UNDETECTED = VERDICTS["no difference detected"]
+HIGHER = dict(zip(VERDICTS.values(), ("the ledger", "the GRU", "–"), strict=True))
+"""A verdict on the ledger against the GRU -> which of them is higher."""
 
 
 @dataclass(frozen=True)

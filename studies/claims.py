@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import claim_answers as found_in
+import limits
 import questions
 from claim_answers import CHOOSING, PAPER, Answer, packed
 from claim_numbers import PLAYERS, Studies
@@ -63,9 +64,6 @@ def from_evidence(
     return Source(answer, command, files, page, needs_all=needs_all)
 
 
-RIVAL_FILES = packed(
-    "q3", *(name for name, call in questions.STUDIES["q3"].items() if call.methods == questions.RIVALS)
-)
 CLAIMS = (
     Claim(
         "Does the paper's bias help on its own tasks?",
@@ -99,7 +97,7 @@ CLAIMS = (
         (from_evidence("q9", found_in.q9, packed("q9", "again"), needs_all=True),),
         "Q9",
     ),
-    Claim("Where does it break?", "limits", (from_evidence("q3", found_in.q3, RIVAL_FILES, needs_all=False),), "Q3"),
+    Claim("Where does it break?", "limits", (from_evidence("q3", found_in.q3, limits.FILES, needs_all=False),), "Q3"),
     Claim(
         "Does it help a robot with a hidden fault?",
         "a robot's hidden fault",

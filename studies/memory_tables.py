@@ -8,7 +8,7 @@ import numpy as np
 
 import questions
 from claim_answers import packed, q2_file, tested_by_size
-from claim_numbers import VERDICTS, Studies, cell, plain
+from claim_numbers import HIGHER, Studies, cell, plain
 from mental_accounts.report.figures import colours_of
 from mental_accounts.report.runs import SAMPLED
 from mental_accounts.report.statistics import mean_interval
@@ -35,12 +35,6 @@ WORTH = {
     "the same, two layers *": questions.SECOND_GRU,
 }
 """The forms for those who choose; * is question 9, on other seeds."""
-SHORT = {
-    VERDICTS["helps"]: "the ledger",
-    VERDICTS["hurts"]: "the GRU",
-    VERDICTS["no difference detected"]: "–",
-}
-"""A verdict on the ledger against the GRU -> which of them is higher."""
 
 
 def forms(studies: Studies) -> str:
@@ -85,13 +79,13 @@ def sizes(studies: Studies) -> str:
     found = tested_by_size(studies)
     for size, task in sorted(found, key=lambda place: (questions.BOTH.index(place[1]), place[0])):
         cells = [cell(list(studies.returns(q2_file(size), task, form).values())) for form in SHOWN]
-        lines.append(f"| `{task}` | {size:,} | {' | '.join(cells)} | {SHORT[found[size, task].verdict]} |")
+        lines.append(f"| `{task}` | {size:,} | {' | '.join(cells)} | {HIGHER[found[size, task].verdict]} |")
     return "\n".join(lines)
 
 
 def again_sizes(studies: Studies) -> str:
     """Question 9 by number of training episodes: both rivals, with the mean action and with sampled ones."""
-    shown = {method: questions.WORDS["q9"][method] for method in (questions.SECOND_LEDGER, questions.SECOND_GRU)}
+    shown = {method: questions.WORDS["q9"][method] for method in questions.SECOND_RIVALS}
     heads = [f"{words}, {kind}" for kind in ("mean action", "sampled") for words in shown.values()]
     lines = [f"| task | training episodes | seeds | {' | '.join(heads)} |", "|---|---:|---:|" + "---:|" * len(heads)]
     for task in questions.BOTH:

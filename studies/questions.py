@@ -32,7 +32,7 @@ Q1_METHODS = {
     "bc": "behaviour cloning",
 }
 RIVALS = (LEDGER, GRU)
-CHANNELS = 'ledger_channels=["mean","count"]'
+CHANNELS, ALL_CHANNELS = 'ledger_channels=["mean","count"]', 'ledger_channels=["balance","mean","count"]'
 LEDGER_FORMS = tuple(
     f"ledger-odt:{change}"
     for change in ("phi=0.05", "phi=0.15", "phi=0.3", CHANNELS, f"{CHANNELS},phi=0.15", f"{CHANNELS},phi=0.3")
@@ -49,7 +49,7 @@ SECOND_LEDGERS = (
         f"ledger-odt:{ONE_STEP},{change}"
         for change in (
             "phi=0.05", "phi=0.15", "phi=0.3", f"{CHANNELS},phi=0.15", f"{CHANNELS},phi=0.3",
-            'ledger_channels=["balance","mean","count"],phi=0.3',
+            f"{ALL_CHANNELS},phi=0.3",
         )
     ),
 )  # fmt: skip
@@ -65,6 +65,12 @@ SECOND_GRUS = (
     ),
 )  # fmt: skip
 """Q9: the winners of the first round and six more forms of each, on the same seeds."""
+SECOND_FORM = f"ledger-odt:{ONE_STEP},{ALL_CHANNELS}"
+SECOND_PHI = 0.3
+SECOND_LEDGER, SECOND_GRU = f"{SECOND_FORM},phi={SECOND_PHI}", f"gru:{EPISODES},hidden=128,gru_layers=2,lr=3e-4"
+SECOND_WORDS = {SECOND_LEDGER: "ledger (K = 1)", SECOND_GRU: "GRU, two layers"}
+SECOND_RIVALS = tuple(SECOND_WORDS)
+"""Q3 and Q9: as they were chosen in the second round."""
 LEARNING = (
     "held_out=0.1", "patience=5", "pretrain_iterations=20", "updates_per_pretrain_iteration=400",
     "pretrain_eval_every=20",
@@ -135,23 +141,32 @@ def q2() -> Iterator[tuple[str, Call]]:
             yield f"whole-{episodes}", Call(BOTH, (WHOLE,), changes=changes)
 
 
+ARMS, DIMS, TIMES = (27, 100, 300), (1, 2, 4), (2, 5)
+ASKED = {"hidden-arm": 65, "drifting-bandit": 243}
+"""The target returns of question 9's ledgers; episodes of twice the length are asked for twice as much."""
+PHIS, MISFITS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5), (16, 64)
+PHI_FORMS = tuple(f"{SECOND_FORM},phi={phi}" for phi in PHIS)
+MISFIT_FORMS = tuple(f"{SECOND_LEDGER},codebook=kmeans,num_codes={codes}" for codes in MISFITS)
+MAKERS = ("thompson", "ucb", "epsilon-greedy", "ewa", "own-ledger")
+"""Q3: what is changed. Question 9 has 10 arms, 3 dimensions, 200 steps, φ = 0.3, the task's cells, four makers."""
+
+
 def q3() -> Iterator[tuple[str, Call]]:
-    """One axis at a time."""
-    for arms in (27, 100, 300):
-        yield f"arms-{arms}", Call((f"drifting-bandit:arms={arms}",), RIVALS)
-    for dim in (1, 2, 4):
-        yield f"cells-{3**dim}", Call((f"hidden-arm:dim={dim}",), RIVALS)
-    for times in (2, 5):
+    """One axis at a time, with the forms and the seeds of question 9, whose runs are the middle of each."""
+    both = Call(BOTH, SECOND_RIVALS, first_seed=SECOND_SEED)
+    for arms in ARMS:
+        yield f"arms-{arms}", replace(both, tasks=(f"drifting-bandit:arms={arms}",))
+    for dim in DIMS:
+        yield f"cells-{3**dim}", replace(both, tasks=(f"hidden-arm:dim={dim}",))
+    for times in TIMES:
         for task, env in zip(BOTH, (ARM, BANDIT), strict=True):
-            longer = changed(f"env_id={env}:steps={times * STEPS}")
-            yield f"{task}-{times}-times-as-long", Call((task,), RIVALS, changes=longer)
-    forms = tuple(f"ledger-odt:phi={phi}" for phi in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5))
-    yield "phi", Call(BOTH, (LEDGER, *forms))
-    misfits = tuple(f"{LEDGER},codebook=kmeans,num_codes={codes}" for codes in (16, 64))
-    yield "codes", Call(("hidden-arm",), (LEDGER, *misfits))
-    yield "free", Call(("hidden-arm-free", "drifting-bandit-free"), RIVALS)
-    for maker in ("thompson", "ucb", "epsilon-greedy", "ewa", "own-ledger"):
-        yield f"made-by-{maker}", Call(tuple(f"{task}/{maker}" for task in BOTH), RIVALS)
+            longer = changed(f"env_id={env}:steps={times * STEPS}", f"target_return={times * ASKED[task]}")
+            yield f"{task}-{times}-times-as-long", replace(both, tasks=(task,), changes=longer)
+    yield "phi", replace(both, methods=PHI_FORMS)
+    yield "codes", replace(both, tasks=("hidden-arm",), methods=MISFIT_FORMS)
+    yield "free", replace(both, tasks=tuple(f"{task}-free" for task in BOTH))
+    for maker in MAKERS:
+        yield f"made-by-{maker}", replace(both, tasks=tuple(f"{task}/{maker}" for task in BOTH))
 
 
 def q4() -> Call:
@@ -251,19 +266,15 @@ Q7_DECIDES = dict.fromkeys((*PAPERS, *RANDOM), ROBOT_DECIDES) | {ROBOT: BROKEN_D
 """By study: the comparisons that decide question 7."""
 
 
-SECOND_LEDGER = f'ledger-odt:{ONE_STEP},ledger_channels=["balance","mean","count"],phi=0.3'
-SECOND_GRU = f"gru:{EPISODES},hidden=128,gru_layers=2,lr=3e-4"
-"""Q9: as they were chosen in the second round."""
 Q9_EPISODES = (30, 100, 300)
 
 
 def q9() -> Iterator[tuple[str, Call]]:
     """The rivals as chosen anew and question 1's ledger, on seeds that question 1 did not use; then with less data."""
-    rivals = (SECOND_LEDGER, SECOND_GRU)
-    yield "again", Call(BOTH, tuple(dict.fromkeys((*rivals, LEDGER))), seeds=10, first_seed=SECOND_SEED)
+    yield "again", Call(BOTH, (*SECOND_RIVALS, LEDGER), seeds=10, first_seed=SECOND_SEED)
     for episodes in Q9_EPISODES:
         changes = changed(f"data_steps={episodes * STEPS}")
-        yield f"again-{episodes}", Call(BOTH, rivals, changes=changes, first_seed=SECOND_SEED)
+        yield f"again-{episodes}", Call(BOTH, SECOND_RIVALS, changes=changes, first_seed=SECOND_SEED)
 
 
 STUDIES: dict[str, dict[str, Call]] = {
@@ -314,11 +325,12 @@ TITLES = {
 }
 """As headings of results/evidence/README.md."""
 WORDS: dict[str, dict[str, str]] = {
-    **dict.fromkeys(("q1", "q2", "q3"), Q1_METHODS),
+    **dict.fromkeys(("q1", "q2"), Q1_METHODS),
+    "q3": SECOND_WORDS,
     "q4": Q4_WITHOUT | Q4_LEDGERS,
     "q7": Q7_METHODS | BROKEN_METHODS | BROKEN_NORMALISED | {TD3_EVERY_STEP: "td3 alone, an update for every step"},
     "q8": {FOLLOWING: "ODT, targets that follow the replay buffer", PUBLISHED: "ODT, published targets"},
-    "q9": {SECOND_LEDGER: "ledger (K = 1)", SECOND_GRU: "GRU, two layers", LEDGER: "ledger of question 1 (K = 5)"},
+    "q9": SECOND_WORDS | {LEDGER: "ledger of question 1 (K = 5)"},
 }
 """What methods are called in tables, by question; others by their labels."""
 STUDY_WORDS: dict[str, dict[str, str]] = {

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import claim_answers
 import claims
 import evidence_tables
+import limits
 import memory_tables
 import questions
 import results_pages
@@ -211,24 +213,66 @@ def test_less_data(results: Path) -> None:
     assert "; to come: 3,000." in notes(results)
 
 
-def test_many_comparisons_are_counted(results: Path) -> None:
-    earned = {"arms-27": 10.0, "arms-100": 10.0, "arms-300": -10.0, "cells-3": 10.0, "cells-9": 10.0, "free": 10.0}
+def put_limits(results: Path, earned: dict[str, float]) -> None:
+    """Studies of question 3 in which the ledger earns so much more than the GRU."""
     for name, gain in earned.items():
 
         def level(_: str, method: str, gain: float = gain) -> float:
-            return 50 + gain * (method == questions.LEDGER)
+            return 50 + gain * (method == questions.SECOND_LEDGER)
 
-        put(results, f"evidence/q3-{name}.jsonl.gz", level, questions.STUDIES["q3"][name])
-        found = rows(results, "Where does it break?")
-        if name == "cells-9":
-            assert [cells[1] for cells in found] == ["arms-27", "arms-100", "arms-300", "cells-3", "cells-9"]
-    assert len(found) == 7  # free has two tasks: still one row each
-    put(results, "evidence/q3-made-by-ucb.jsonl.gz", level, questions.STUDIES["q3"]["made-by-ucb"])
+        put(results, limits.file_of(name), level, questions.STUDIES["q3"][name], sampled=True)
+
+
+def test_many_comparisons_are_counted(results: Path) -> None:
+    earned = {"arms-27": 10.0, "arms-100": 10.0, "arms-300": -10.0, "cells-3": 10.0, "cells-9": 10.0}
+    put_limits(results, earned)
+    found = rows(results, "Where does it break?")
+    arms = [f"drifting-bandit, {number} arms" for number in (27, 100, 300)]
+    assert [cells[1] for cells in found] == [*arms, "hidden-arm, 3 cells", "hidden-arm, 9 cells"]
+    put_limits(results, {"free": 10.0})
+    assert len(rows(results, "Where does it break?")) == 7  # free has two tasks: still one row each
+    put_limits(results, {"made-by-ucb": 10.0})
     counted, lower = rows(results, "Where does it break?")
     assert counted[1:5] == ["8 of 9 comparisons", "", "", "**higher**"]
     assert re.fullmatch(r"[\d.]+ to [\d.]+", counted[5])
-    assert lower[1] == "arms-300"
+    assert lower[1] == arms[2]
     assert lower[4].startswith("**−")
+
+
+def test_where_it_breaks_is_a_table_around_question_nine(results: Path) -> None:
+    every = {name: -20.0 for name, call in questions.STUDIES["q3"].items() if call.methods == questions.SECOND_RIVALS}
+    put_limits(results, every | {"arms-300": 20.0, "arms-27": 0.0})
+    again = {questions.SECOND_LEDGER: 70.0, questions.SECOND_GRU: 60.0, questions.LEDGER: 50.0}
+    put(results, limits.MIDDLE, lambda _, method: again[method], questions.STUDIES["q9"]["again"], sampled=True)
+    studies = Studies(results)
+    made = limits.rivals(studies, [*claim_answers.q3(studies).tested, *claim_answers.q9(studies).tested])
+    cells = [[text.strip() for text in line.strip("|").split("|")] for line in made.splitlines()[2:]]
+    assert len(cells) == len(list(limits.settings()))
+    higher = {(task.strip("`"), words): one for task, words, _, _, _, one in cells}
+    assert higher["drifting-bandit", "10 arms"] == higher["drifting-bandit", "300 arms"] == "the ledger"
+    assert higher["hidden-arm", "27 cells"] == higher["hidden-arm", "data by four makers"] == "the ledger"
+    assert higher["drifting-bandit", "27 arms"] == "–"
+    assert higher["hidden-arm", "none replaced"] == higher["drifting-bandit", "1,000 steps"] == "the GRU"
+    assert list(higher.values()).count("the GRU") == len(cells) - 10  # eight rows of question nine, two of the others
+    assert cells[0][3].startswith(("70.", "69."))
+    assert re.fullmatch(r"[−\d.]+", cells[0][2])
+
+
+def test_forms_of_the_ledger_stand_around_the_chosen_one(results: Path) -> None:
+    again = {questions.SECOND_LEDGER: 70.0, questions.SECOND_GRU: 60.0, questions.LEDGER: 50.0}
+    put(results, limits.MIDDLE, lambda _, method: again[method], questions.STUDIES["q9"]["again"], sampled=True)
+    by_phi = dict(zip(questions.PHI_FORMS, questions.PHIS, strict=True))
+    put(results, limits.file_of("phi"), lambda _, method: 100 * by_phi[method], questions.STUDIES["q3"]["phi"])
+    lines = limits.forms(Studies(results)).splitlines()[2:]
+    found = {words: float(first.split()[0]) for words, first, *_ in (line.strip("| ").split(" | ") for line in lines)}
+    phis = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5]
+    assert list(found) == [*(f"φ = {phi}" for phi in phis), "27 codes, the task's own cells"]
+    for phi in phis:
+        assert found[f"φ = {phi}"] == pytest.approx(70 if phi == 0.3 else 100 * phi, abs=3)
+    put(results, limits.file_of("codes"), lambda _, method: 30.0, questions.STUDIES["q3"]["codes"], sampled=True)
+    lines = limits.forms(Studies(results)).splitlines()
+    assert [line.split(" | ")[0] for line in lines[-2:]] == ["| 16 codes by k-means", "| 64 codes by k-means"]
+    assert lines[-1].count("|") == lines[0].count("|")  # hidden-arm alone was run: the bandit's cells are empty
 
 
 def test_acting(results: Path) -> None:

@@ -1,0 +1,112 @@
+"""Question 3, where ledger and GRU break: its settings, and tables for docs/hidden.md.
+
+One axis at a time is changed. The middle of each is question 9, whose forms and seeds these runs have.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+import questions
+from claim_numbers import HIGHER, Pair, Studies, Tested, cell, plain
+
+ARM, BANDIT = questions.BOTH
+MIDDLE = "evidence/q9-again.jsonl.gz"
+FITTING = 27
+"""Cells of hidden-arm, and codes of the ledger there."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A task with one thing changed, or with none."""
+
+    task: str
+    words: str
+    file: str = MIDDLE
+    played: str | None = None
+    """What its runs call the task; None: as it is called here."""
+
+    @property
+    def pair(self) -> Pair:
+        """The ledger against the GRU."""
+        where, ours_and_theirs = f"{self.task}, {self.words}", ("ledger", "GRU")
+        return Pair(where, ours_and_theirs, self.file, self.played or self.task, *questions.SECOND_RIVALS)
+
+
+def file_of(study: str) -> str:
+    """A packed study of question 3."""
+    return f"evidence/q3-{study}.jsonl.gz"
+
+
+def settings() -> Iterator[Setting]:
+    """All in which both were run, axis by axis."""
+    yield Setting(BANDIT, "10 arms")
+    for arms in questions.ARMS:
+        yield Setting(BANDIT, f"{arms} arms", file_of(f"arms-{arms}"), f"{BANDIT}:arms={arms}")
+    cells = {
+        3**dim: Setting(ARM, f"{3**dim} cells", file_of(f"cells-{3**dim}"), f"{ARM}:dim={dim}")
+        for dim in questions.DIMS
+    }
+    cells[FITTING] = Setting(ARM, f"{FITTING} cells")
+    yield from (cells[number] for number in sorted(cells))
+    for task in questions.BOTH:
+        yield Setting(task, f"{questions.STEPS} steps, as in training")
+        for times in questions.TIMES:
+            yield Setting(task, f"{times * questions.STEPS:,} steps", file_of(f"{task}-{times}-times-as-long"))
+    for task in questions.BOTH:
+        yield Setting(task, "half of the actions replaced")
+        yield Setting(task, "none replaced", file_of("free"), f"{task}-free")
+    for task in questions.BOTH:
+        yield Setting(task, "data by four makers")
+        for maker in questions.MAKERS:
+            yield Setting(task, f"data by {maker}", file_of(f"made-by-{maker}"), f"{task}/{maker}")
+
+
+FILES = tuple(dict.fromkeys(setting.file for setting in settings() if setting.file != MIDDLE))
+"""The packed studies of question 3 in which both were run."""
+
+
+def rivals(studies: Studies, tested: Sequence[Tested]) -> str:
+    """Both in every setting that was run, with what the data earned; and which of them is higher, as tested."""
+    found = {(one.pair.file, one.pair.task): one for one in tested if one.pair.against == questions.SECOND_GRU}
+    lines = [
+        "| task | setting | the data | ledger (K = 1) | GRU, two layers | higher |",
+        "|---|---|---:|---:|---:|---|",
+    ]
+    for setting in settings():
+        pair = setting.pair
+        if one := found.get((pair.file, pair.task)):
+            returns = [
+                cell(list(studies.returns(pair.file, pair.task, form).values())) for form in questions.SECOND_RIVALS
+            ]
+            cells = [data_return(studies, pair), *returns, HIGHER[one.verdict]]
+            lines.append(f"| `{setting.task}` | {setting.words} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def data_return(studies: Studies, pair: Pair) -> str:
+    """The mean return of the data that a comparison learned from."""
+    runs = studies[pair.file].of(pair.task, pair.method)
+    return plain(float(np.mean([run.summary["data"]["return_mean"] for run in runs])))
+
+
+def forms(studies: Studies) -> str:
+    """The ledger's φ and codes: returns on both tasks, with the mean action and with sampled ones."""
+    heads = [f"`{task}`, {kind}" for task in questions.BOTH for kind in ("mean action", "sampled")]
+    lines = [f"| ledger (K = 1) with | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
+    by_phi = {phi: (file_of("phi"), form) for phi, form in zip(questions.PHIS, questions.PHI_FORMS, strict=True)}
+    by_phi[questions.SECOND_PHI] = (MIDDLE, questions.SECOND_LEDGER)
+    rows = {f"φ = {phi}": by_phi[phi] for phi in sorted(by_phi)}
+    rows[f"{FITTING} codes, the task's own cells"] = (MIDDLE, questions.SECOND_LEDGER)
+    for codes, form in zip(questions.MISFITS, questions.MISFIT_FORMS, strict=True):
+        rows[f"{codes} codes by k-means"] = (file_of("codes"), form)
+    for words, (file, form) in rows.items():
+        if file in studies:
+            returns = [
+                list(studies.returns(file, task, form, metric).values())
+                for task in questions.BOTH
+                for metric in ("last return", "sampled")
+            ]
+            lines.append(f"| {words} | {' | '.join(cell(values) if values else '' for values in returns)} |")
+    return "\n".join(lines)
