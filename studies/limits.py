@@ -69,19 +69,21 @@ FILES = tuple(dict.fromkeys(setting.file for setting in settings() if setting.fi
 
 def rivals(studies: Studies, tested: Sequence[Tested]) -> str:
     """Both in every setting that was run, with what the data earned; and which of them is higher, as tested."""
+    if not any(file in studies for file in FILES):
+        return "Ledger and GRU beside each other, in other settings: still to be run."
     found = {(one.pair.file, one.pair.task): one for one in tested if one.pair.against == questions.SECOND_GRU}
-    lines = [
-        "| task | setting | the data | ledger (K = 1) | GRU, two layers | higher |",
-        "|---|---|---:|---:|---:|---|",
-    ]
+    heads = ("task", "setting", "seeds", "the data", "ledger (K = 1)", "GRU, two layers", "higher")
+    lines = [f"| {' | '.join(heads)} |", "|---|---|---:|---:|---:|---:|---|"]
     for setting in settings():
         pair = setting.pair
         if one := found.get((pair.file, pair.task)):
-            returns = [
-                cell(list(studies.returns(pair.file, pair.task, form).values())) for form in questions.SECOND_RIVALS
+            returns = (studies.returns(pair.file, pair.task, form) for form in (pair.method, pair.against))
+            cells = [
+                str(len(one.seeds)),
+                data_return(studies, pair),
+                *(cell(list(by_seed.values())) for by_seed in returns),
             ]
-            cells = [data_return(studies, pair), *returns, HIGHER[one.verdict]]
-            lines.append(f"| `{setting.task}` | {setting.words} | {' | '.join(cells)} |")
+            lines.append(f"| `{setting.task}` | {setting.words} | {' | '.join([*cells, HIGHER[one.verdict]])} |")
     return "\n".join(lines)
 
 
@@ -92,21 +94,17 @@ def data_return(studies: Studies, pair: Pair) -> str:
 
 
 def forms(studies: Studies) -> str:
-    """The ledger's φ and codes: returns on both tasks, with the mean action and with sampled ones."""
-    heads = [f"`{task}`, {kind}" for task in questions.BOTH for kind in ("mean action", "sampled")]
-    lines = [f"| ledger (K = 1) with | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
+    """The ledger's φ and codes: returns with the mean action and with sampled ones."""
+    chosen = (MIDDLE, questions.SECOND_LEDGER)
     by_phi = {phi: (file_of("phi"), form) for phi, form in zip(questions.PHIS, questions.PHI_FORMS, strict=True)}
-    by_phi[questions.SECOND_PHI] = (MIDDLE, questions.SECOND_LEDGER)
-    rows = {f"φ = {phi}": by_phi[phi] for phi in sorted(by_phi)}
-    rows[f"{FITTING} codes, the task's own cells"] = (MIDDLE, questions.SECOND_LEDGER)
+    by_phi[questions.SECOND_PHI] = chosen
+    rows = {(task, f"φ = {phi}"): by_phi[phi] for task in questions.BOTH for phi in sorted(by_phi)}
+    rows[ARM, f"{FITTING} codes, the task's own cells"] = chosen
     for codes, form in zip(questions.MISFITS, questions.MISFIT_FORMS, strict=True):
-        rows[f"{codes} codes by k-means"] = (file_of("codes"), form)
-    for words, (file, form) in rows.items():
-        if file in studies:
-            returns = [
-                list(studies.returns(file, task, form, metric).values())
-                for task in questions.BOTH
-                for metric in ("last return", "sampled")
-            ]
-            lines.append(f"| {words} | {' | '.join(cell(values) if values else '' for values in returns)} |")
+        rows[ARM, f"{codes} codes by k-means"] = (file_of("codes"), form)
+    lines = ["| task | ledger (K = 1) with | seeds | mean action | sampled |", "|---|---|---:|---:|---:|"]
+    for (task, words), (file, form) in rows.items():
+        if file in studies and (returns := list(studies.returns(file, task, form).values())):
+            sampled = list(studies.returns(file, task, form, "sampled").values())
+            lines.append(f"| `{task}` | {words} | {len(returns)} | {cell(returns)} | {cell(sampled)} |")
     return "\n".join(lines)

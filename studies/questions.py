@@ -287,7 +287,9 @@ STUDIES: dict[str, dict[str, Call]] = {
     "q4": {"broken": q4()},
     "q5": dict(q5()),
     "q6": {
-        "converged": Call(PAPERS, ("odt", "ewa-vq-odt", "ledger-odt", "gru", "bc"), "converged", ("data_steps=200000",))
+        "converged": Call(
+            PAPERS, ("odt", "ewa-vq-odt", "ledger-odt", "gru:batch_size=4", "bc"), "converged", ("data_steps=200000",)
+        )
     },
     "q7": dict(q7()),
     "q8": {

@@ -8,10 +8,12 @@ script.
 import json
 from pathlib import Path
 
+import claim_answers
 import claims
 import evidence_tables
 import hidden_spread
 import hidden_tables
+import limits
 import memory_tables
 import questions
 import robot_table
@@ -40,6 +42,8 @@ AGAIN_SIZES_BEGIN, AGAIN_SIZES_END = (
 SPREAD_BEGIN, SPREAD_END = "<!-- spread: made by studies/results_pages.py -->", "<!-- end of spread -->"
 WORTH_BEGIN, WORTH_END = "<!-- worth: made by studies/results_pages.py -->", "<!-- end of worth -->"
 SIZES_BEGIN, SIZES_END = "<!-- sizes: made by studies/results_pages.py -->", "<!-- end of sizes -->"
+LIMITS_BEGIN, LIMITS_END = "<!-- limits: made by studies/results_pages.py -->", "<!-- end of limits -->"
+LEDGERS_BEGIN, LEDGERS_END = "<!-- ledgers: made by studies/results_pages.py -->", "<!-- end of ledgers -->"
 ACTING_BEGIN, ACTING_END = "<!-- acting: made by studies/results_pages.py -->", "<!-- end of acting -->"
 STUDIES = ("paper", "converged")
 WORDS = {
@@ -100,6 +104,9 @@ def pages() -> dict[Path, str]:
     guide = between(guide, SPREAD_BEGIN, SPREAD_END, hidden_spread.table(spread, questions.WORDS["q9"]))
     guide = between(guide, AGAIN_SIZES_BEGIN, AGAIN_SIZES_END, memory_tables.again_sizes(studies))
     guide = between(guide, SIZES_BEGIN, SIZES_END, memory_tables.sizes(studies))
+    tested = [*claim_answers.q3(studies).tested, *claim_answers.q9(studies).tested]
+    guide = between(guide, LIMITS_BEGIN, LIMITS_END, limits.rivals(studies, tested))
+    guide = between(guide, LEDGERS_BEGIN, LEDGERS_END, limits.forms(studies))
     guide = between(guide, OPTIONS_BEGIN, OPTIONS_END, hidden_tables.options_summary(HIDDEN))
     return {
         readme: between(readme.read_text(), claims.BEGIN, claims.END, claims.short_table(studies)),
