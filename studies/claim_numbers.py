@@ -7,6 +7,7 @@ over all comparisons of the question; else no difference detected, and what woul
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -108,10 +109,15 @@ class Studies:
                 found[run.seed] = float(number)
         return found
 
+    @cached_property
+    def players(self) -> dict[str, dict[str, list[float]]]:
+        """The returns of players that do not learn (players.py), by task and name."""
+        found: dict[str, dict[str, list[float]]] = json.loads((self.folder / PLAYERS).read_text())["returns"]
+        return found
+
     def played(self, task: str, player: str) -> str:
-        """The mean return of a player that does not learn (players.py)."""
-        returns = json.loads((self.folder / PLAYERS).read_text())["returns"][task][player]
-        return f"{np.mean(returns):.1f}".replace("-", "−")
+        """The mean return of a player that does not learn."""
+        return f"{np.mean(self.players[task][player]):.1f}".replace("-", "−")
 
     def mixes(self, tested: "Sequence[Tested]") -> bool:
         """Whether runs differ in commit, versions or hardware, or in data or protocol within a study."""

@@ -15,6 +15,7 @@ import questions
 from claim_numbers import Studies, Tested, cell, decided, plain
 from mental_accounts.report.mixture import mixed
 from mental_accounts.report.runs import RETURN, SAMPLED, Run
+from player_rows import players_beside
 from robot_table import acted, peers
 
 HEAD = "# The evidence of version 0.2"
@@ -22,7 +23,8 @@ INTRODUCTION = """What is asked, and how it is decided: [the protocol](../../stu
 runs. The answers in a few words: [README](../../README.md#results). Below is every packed study, one
 file each (`mental-accounts report FILE` makes its full report), as means over seeds of the last policy's
 return: with the mean action, and with sampled actions where they were played; [95%] intervals over seeds. Steps,
-minutes and memory (of the GPU, where there is one) are those of a run; several ran at a time. Runs by which forms were
+minutes and memory (of the GPU, where there is one) are those of a run; several ran at a time. Players that do not learn
+are in [players](../players/README.md); their intervals are over 1,000 or 2,000 episodes. Runs by which forms were
 chosen are in [choosing](../choosing/README.md), pilots in [online](../online/README.md); what was lost or cut off is
 told under *Changes* in the protocol."""
 NOTES = {
@@ -71,7 +73,7 @@ HEADER = f"| {' | '.join(COLUMNS)} |\n|---|---|" + "---:|" * (len(COLUMNS) - 2)
 
 
 def table(studies: Studies, question: str, file: str) -> str:
-    """All forms on all tasks of a packed study; in question 7, SAC and TD3 from scratch beside them."""
+    """All forms on all tasks of a packed study, and what acts there without learning, or learns from scratch."""
     found = studies[file]
     words = questions.WORDS.get(question, {}) | questions.STUDY_WORDS.get(file.removeprefix("evidence/"), {})
     lines = [HEADER]
@@ -81,6 +83,8 @@ def table(studies: Studies, question: str, file: str) -> str:
                 lines.append(rows_of(task, words.get(method, f"`{method}`"), runs))
         if question == "q7":
             lines += peer_rows(studies.folder, task, acted(studies, file))
+        if file in questions.WITH_PLAYERS:
+            lines += player_rows(studies, task)
     return "\n".join(lines)
 
 
@@ -89,6 +93,12 @@ def peer_rows(folder: Path, task: str, steps: float) -> Iterator[str]:
     for method, reached, returns in peers(folder, task, steps):
         words = f"{method} from scratch (sbx)"
         yield f"| {task} | {words} | {len(returns)} | | {cell(returns)} | | | {reached:,} | | | | |"
+
+
+def player_rows(studies: Studies, task: str) -> Iterator[str]:
+    """Players that do not learn on a task with a hidden context, as rows."""
+    for words, returns in players_beside(studies, task).items():
+        yield f"| {task} | {words} | | | {cell(returns)} | | | | | | | |"
 
 
 def page(studies: Studies) -> str:

@@ -10,11 +10,16 @@ import numpy as np
 
 import questions
 from claim_numbers import HIGHER, Pair, Studies, Tested, cell, plain
+from player_rows import SHOWN, players_beside
 
 ARM, BANDIT = questions.BOTH
 MIDDLE = "evidence/q9-again.jsonl.gz"
 FITTING = 27
 """Cells of hidden-arm, and codes of the ledger there."""
+PLAYERS = {
+    SHOWN[name]: words for name, words in {"highest-account-0.2": "highest account", "bayes": "Bayesian"}.items()
+}
+"""The players that do not learn whose returns stand beside both: one that keeps accounts, and the best."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,8 @@ class Setting:
     file: str = MIDDLE
     played: str | None = None
     """What its runs call the task; None: as it is called here."""
+    is_longer: bool = False
+    """Whether episodes are longer than the task's own, which no other player has played."""
 
     @property
     def pair(self) -> Pair:
@@ -53,7 +60,8 @@ def settings() -> Iterator[Setting]:
     for task in questions.BOTH:
         yield Setting(task, f"{questions.STEPS} steps, as in training")
         for times in questions.TIMES:
-            yield Setting(task, f"{times * questions.STEPS:,} steps", file_of(f"{task}-{times}-times-as-long"))
+            longer = file_of(f"{task}-{times}-times-as-long")
+            yield Setting(task, f"{times * questions.STEPS:,} steps", longer, is_longer=True)
     for task in questions.BOTH:
         yield Setting(task, "half of the actions replaced")
         yield Setting(task, "none replaced", file_of("free"), f"{task}-free")
@@ -72,15 +80,17 @@ def rivals(studies: Studies, tested: Sequence[Tested]) -> str:
     if not any(file in studies for file in FILES):
         return "Ledger and GRU beside each other, in other settings: still to be run."
     found = {(one.pair.file, one.pair.task): one for one in tested if one.pair.against == questions.SECOND_GRU}
-    heads = ("task", "setting", "seeds", "the data", "ledger (K = 1)", "GRU, two layers", "higher")
-    lines = [f"| {' | '.join(heads)} |", "|---|---|---:|---:|---:|---:|---|"]
+    heads = ("task", "setting", "seeds", "the data", *PLAYERS.values(), "ledger (K = 1)", "GRU, two layers", "higher")
+    lines = [f"| {' | '.join(heads)} |", f"|---|---|{'---:|' * (len(heads) - 3)}---|"]
     for setting in settings():
         pair = setting.pair
         if one := found.get((pair.file, pair.task)):
+            beside = {} if setting.is_longer else players_beside(studies, pair.task)
             returns = (studies.returns(pair.file, pair.task, form) for form in (pair.method, pair.against))
             cells = [
                 str(len(one.seeds)),
                 data_return(studies, pair),
+                *(plain(float(np.mean(beside[words]))) if words in beside else "" for words in PLAYERS),
                 *(cell(list(by_seed.values())) for by_seed in returns),
             ]
             lines.append(f"| `{setting.task}` | {setting.words} | {' | '.join([*cells, HIGHER[one.verdict]])} |")

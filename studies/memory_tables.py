@@ -12,6 +12,7 @@ from claim_numbers import HIGHER, Studies, cell, plain
 from mental_accounts.report.figures import colours_of
 from mental_accounts.report.runs import SAMPLED
 from mental_accounts.report.statistics import mean_interval
+from player_rows import players_beside
 
 SHOWN = {
     questions.LEDGER: "ledger",
@@ -38,8 +39,12 @@ WORTH = {
 
 
 def forms(studies: Studies) -> str:
-    """Question 1: every form on both tasks, with the mean action and with sampled ones, and what it took."""
-    return _table(studies, questions.Q1_METHODS, packed("q1"))
+    """Question 1: every form on both tasks, with the mean action and with sampled ones, what it took; and players."""
+    beside = [players_beside(studies, task) for task in questions.BOTH]
+    lines = [_table(studies, questions.Q1_METHODS, packed("q1"))]
+    for words in beside[0]:
+        lines.append(f"| {words} | {' | | '.join(cell(returns[words]) for returns in beside)} | | | | |")
+    return "\n".join(lines)
 
 
 def again(studies: Studies) -> str:

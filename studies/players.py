@@ -28,16 +28,12 @@ SCALE = ("random", "bayes")
 TASKS: dict[str, Family] = {
     "hidden-arm": "box", "hidden-arm-free": "box", "drifting-bandit": "discrete", "drifting-bandit-free": "discrete",
 }  # fmt: skip
-SIZES = [
-    f"{base}:{setting}"
-    for family, changed in (
-        ("hidden-arm", ("dim=1", "dim=2", "dim=4")),
-        ("drifting-bandit", ("arms=27", "arms=100", "arms=300")),
-    )
-    for base in (family, f"{family}-free")
-    for setting in changed
-]
-"""Other numbers of cells and arms: only those players that scores are measured by."""
+SIZES: dict[str, Family] = {
+    f"{task}:{setting}": family
+    for task, family in TASKS.items()
+    for setting in {"box": ("dim=1", "dim=2", "dim=4"), "discrete": ("arms=27", "arms=100", "arms=300")}[family]
+}
+"""Other numbers of cells and arms. Where no action is replaced: only those players that scores are measured by."""
 DATA = ("ewa", "mixture", "own-ledger")
 """Behaviour policies, for comparison."""
 WORDS = {
@@ -66,11 +62,10 @@ class Entry:
 
 def entries() -> list[Entry]:
     """All that is played."""
-    found = []
-    for task, family in TASKS.items():
-        for player in (*players(family), *DATA):
-            found.append(Entry(task, player, SCALE_EPISODES if player in SCALE else EPISODES))
-    return found + [Entry(task, player, SCALE_EPISODES) for task in SIZES for player in SCALE]
+    found = [(task, player) for task, family in TASKS.items() for player in (*players(family), *DATA)]
+    for task, family in SIZES.items():
+        found += [(task, player) for player in (SCALE if "-free" in task else players(family))]
+    return [Entry(task, player, SCALE_EPISODES if player in SCALE else EPISODES) for task, player in found]
 
 
 def played(entry: Entry) -> list[float]:
@@ -95,10 +90,12 @@ def main_table(returns: dict[str, dict[str, list[float]]]) -> str:
 
 
 def size_table(returns: dict[str, dict[str, list[float]]]) -> str:
-    """Other sizes: the returns of scores 0 and 100."""
-    lines = ["| environment | random: 0 | Bayesian: 100 |", "|---|---:|---:|"]
+    """Other sizes: every player that played them."""
+    shown = {player: words.partition(":")[0] for player, words in WORDS.items() if player not in DATA}
+    lines = [f"| environment | {' | '.join(shown.values())} |", "|---|" + "---:|" * len(shown)]
     for task in SIZES:
-        lines.append(f"| `{task}` | {' | '.join(cell(returns[task][player]) for player in SCALE)} |")
+        cells = (cell(returns[task][player]) if player in returns[task] else "" for player in shown)
+        lines.append(f"| `{task}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

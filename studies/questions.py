@@ -68,8 +68,8 @@ SECOND_GRUS = (
 SECOND_FORM = f"ledger-odt:{ONE_STEP},{ALL_CHANNELS}"
 SECOND_PHI = 0.3
 SECOND_LEDGER, SECOND_GRU = f"{SECOND_FORM},phi={SECOND_PHI}", f"gru:{EPISODES},hidden=128,gru_layers=2,lr=3e-4"
-SECOND_WORDS = {SECOND_LEDGER: "ledger (K = 1)", SECOND_GRU: "GRU, two layers"}
-SECOND_RIVALS = tuple(SECOND_WORDS)
+SECOND_RIVALS = (SECOND_LEDGER, SECOND_GRU)
+SECOND_WORDS = dict(zip(SECOND_RIVALS, ("ledger (K = 1)", "GRU, two layers"), strict=True))
 """Q3 and Q9: as they were chosen in the second round."""
 LEARNING = (
     "held_out=0.1", "patience=5", "pretrain_iterations=20", "updates_per_pretrain_iteration=400",
@@ -300,6 +300,17 @@ STUDIES: dict[str, dict[str, Call]] = {
     "q9": dict(q9()),
 }
 """By question of the protocol, then by name."""
+WITH_PLAYERS = tuple(
+    f"evidence/{name}.jsonl.gz"
+    for name in (
+        "q1-hidden",
+        "q9-again",
+        "q3-free",
+        *(f"q3-arms-{arms}" for arms in ARMS),
+        *(f"q3-cells-{3**dim}" for dim in DIMS),
+    )
+)
+"""Packed studies whose tables have players that do not learn, one of each environment."""
 CHOICES: dict[str, dict[str, Call]] = {
     "q1": {
         "forms": Call(BOTH, (*LEDGER_FORMS, *GRU_FORMS), seeds=3, first_seed=FIRST_CHOOSING),

@@ -265,7 +265,27 @@ def test_where_it_breaks_is_a_table_around_question_nine(results: Path) -> None:
     assert higher["hidden-arm", "none replaced"] == higher["drifting-bandit", "1,000 steps"] == "the GRU"
     assert list(higher.values()).count("the GRU") == len(found) - 10  # eight rows of question nine, two of the others
     assert found[0][2] == "5"
-    assert found[0][4].startswith(("70.", "69."))
+    assert found[0][4:6] == ["125.5", "133.8"]  # players that do not learn
+    assert found[0][6].startswith(("70.", "69."))
+    longer = [cells for cells in found if cells[1] in ("400 steps", "1,000 steps")]
+    assert len(longer) == 4
+    assert all(cells[4:6] == ["", ""] for cells in longer)  # which nobody else has played
+
+
+def test_players_that_do_not_learn_stand_beside_policies(results: Path) -> None:
+    put_question_nine(results)
+    put_limits(results, {"arms-27": 0.0})
+    page = evidence_tables.page(Studies(results))
+    by_hand = json.loads((ROOT / "results" / "players" / "returns.json").read_text())["returns"]
+    shown = "highest account, φ = 0.2 (no learning)"
+    for task in (*questions.BOTH, "drifting-bandit:arms=27"):
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| {task} | {shown}")]
+        last = row.strip("|").split("|")[4]
+        mean = float(last.split()[0].replace("−", "-"))
+        assert mean == pytest.approx(np.mean(by_hand[task]["highest-account-0.2"]), abs=0.05)
+    guide = memory_tables.forms(Studies(ROOT / "results")).splitlines()
+    assert sum("(no learning)" in line for line in guide) == 8
+    assert len({line.count("|") for line in guide}) == 1
 
 
 def test_forms_of_the_ledger_stand_around_the_chosen_one(results: Path) -> None:
