@@ -70,7 +70,10 @@ def test_losses_are_means_over_the_steps_to_learn_from(aim: TrainConfig) -> None
 @pytest.mark.parametrize("length", [1000, 4], ids=["whole", "pieces"])
 @pytest.mark.parametrize("action", [BOX, DISCRETE], ids=["box", "discrete"])
 def test_critics_look_one_step_ahead_in_the_same_episode(action: Any, length: int) -> None:
-    """The targets of the textbook, with next actions by the averaged policy on the episode so far, one at a time."""
+    """The targets of the textbook, with next actions by the averaged policy on the episode so far, one at a time.
+
+    The averaged critics read the episode so far, too, by their own network.
+    """
     policy = make_policy(tiny(method="gru", action=action, dropout=0.0, episode_length=length, return_input=True))
     config = replace(CONFIG, method="gru", values=ValueConfig(target_noise=0.0, discount=0.9, reward_scale=2.0))
     torch.manual_seed(0)
@@ -88,14 +91,22 @@ def test_critics_look_one_step_ahead_in_the_same_episode(action: Any, length: in
     B, K = pairs.known.shape
     shapes = {name: value.shape[2:] for name, value in vars(policy(pairs.now)).items()}
     parts = {name: torch.zeros(B, K, *shape) for name, shape in shapes.items()}
+    states = torch.zeros(B, K, policy.config.hidden)
     for b, k in (pairs.known & ~pairs.terminal).nonzero().tolist():
         first = int(pairs.now.mask[b].long().argmax())
         part = slice(first, k + 2)  # from the window's first step to the successor, one column behind its place
         so_far = Window(**{name: value[b : b + 1, part] for name, value in pairs.following.tensors().items()})
         for name, value in vars(values.average_policy(so_far)).items():
             parts[name][b, k] = value[0, -1].detach()
+        read = values.average_policy.step_features(so_far)
+        before, returns = values.average_policy.previous_unit_actions(so_far), so_far.returns_to_go
+        memory = None
+        for t in range(k + 2 - first):  # step by step, with the state carried along
+            step = [part[:, t : t + 1] for part in (read, before, returns, so_far.timesteps)]
+            state, memory = values.average_critics.recurrent(*step, None, memory=memory)
+        states[b, k] = state[0, 0].detach()
     following = type(policy(pairs.now))(**parts)
-    features = values.average_policy.step_features(pairs.following)[:, 1:]
+    features = torch.cat([values.average_policy.step_features(pairs.following)[:, 1:], states], dim=-1)
     torch.manual_seed(5)
     with torch.no_grad():
         if isinstance(following, Categorical):

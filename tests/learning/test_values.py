@@ -17,7 +17,14 @@ from mental_accounts.learning.critics import Critics, inputs_of
 from mental_accounts.learning.update import Updater
 from mental_accounts.learning.value_measures import discounted, gradient_shares, overestimation
 from mental_accounts.learning.values import ValueLearner, reward_size
-from mental_accounts.policy import Categorical, ClippedGaussian, DecisionTransformer, SquashedGaussian, disturbed
+from mental_accounts.policy import (
+    Categorical,
+    ClippedGaussian,
+    DecisionTransformer,
+    SquashedGaussian,
+    Window,
+    disturbed,
+)
 from mental_accounts.policy.heads import clamp_inward
 from mental_accounts.value_options import ValueConfig
 from tests.policy.helpers import BOX, DISCRETE, make_policy, tiny
@@ -145,7 +152,7 @@ def test_a_step_that_was_cut_off_teaches_nothing_and_a_terminal_one_does() -> No
         pairs = sampler.transitions_at(torch.arange(sum(LENGTHS)))
         inputs, targets, _ = values._compute_targets(pairs)
         units = updater.policy.unit_actions(pairs.now)
-        return values._compute_loss(inputs, units, targets, pairs.known)[0].item()
+        return values._compute_loss(pairs.now, inputs, units, targets, pairs.known)[0].item()
 
     before = loss()
     ends = np.cumsum(LENGTHS) - 1
@@ -244,9 +251,10 @@ def test_each_step_of_the_critics_takes_its_own_part_of_the_batch(steps: int) ->
     values, seen = values_of(updater), []
     original = values._critic_loss
 
-    def watched(inputs: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def watched(window: Window, inputs: torch.Tensor, *rest: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        assert torch.equal(inputs, updater.policy.step_features(window))
         seen.append(inputs)
-        return original(inputs, *rest)
+        return original(window, inputs, *rest)
 
     values._critic_loss = watched
     pairs = sampler.transitions()

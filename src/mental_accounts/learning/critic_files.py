@@ -54,8 +54,7 @@ def _read(path: Path, policy: DecisionTransformer) -> PolicyCritics:
     options = ValueConfig(**{name: facts[name] for name in FACTS})  # checks the numbers
     hidden = max([1, *tensors[FIRST].shape[-1:]])
     with torch.device("meta"):  # nothing is allocated before the shapes are known to be right
-        critics = critics_of(policy, hidden, layer_norm=options.layer_norm)
-    expected = critics.state_dict()
+        expected = critics_of(policy, hidden, layer_norm=options.layer_norm).state_dict()
     if set(tensors) != set(expected):
         raise ValueError(f"{path}: expected the tensors {sorted(expected)}, got {shown_names(sorted(tensors))}")
     for name, value in expected.items():
@@ -64,7 +63,9 @@ def _read(path: Path, policy: DecisionTransformer) -> PolicyCritics:
             wanted, got = (f"{tuple(each.shape)} of {each.dtype}" for each in (value, found))
             raise ValueError(f"{path}: {name} must have shape {wanted}, got {got}; it belongs to another policy")
         check_finite(f"{path}: {name}", found)
-    critics.load_state_dict(tensors, assign=True)
+    with torch.random.fork_rng(devices=[]):  # initial weights are drawn in vain
+        critics = critics_of(policy, hidden, layer_norm=options.layer_norm)
+    critics.load_state_dict(tensors)
     critics.requires_grad_(False).to(policy.device)
     assert options.reward_scale is not None
     return PolicyCritics(critics, options.discount, options.reward_scale)

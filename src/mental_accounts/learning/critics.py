@@ -1,11 +1,13 @@
 """Two critics: what an action is worth in a state, by two networks that are learned side by side.
 
 For discrete actions a critic gives the value of every action; for actions of several numbers, of every value of each,
-and Q(x, a) = Σ_d Q_d(x, a_d). For box actions it gives that of one. With a ledger, it also reads
-what the ledger tells of that action's surroundings.
+and Q(x, a) = Σ_d Q_d(x, a_d). For box actions it gives that of one. With a ledger, it also reads what the ledger tells
+of that action's surroundings. Critics of a recurrent policy read its episodes by a recurrent network of their own: a
+single step does not say what the policy remembers.
 """
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -13,7 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mental_accounts.accounts import Books
-from mental_accounts.policy import DecisionTransformer
+from mental_accounts.policy import DecisionTransformer, Window
+from mental_accounts.policy.recurrent import Recurrent
 
 CRITICS = 2
 
@@ -21,12 +24,14 @@ CRITICS = 2
 class Critics(nn.Module):
     """Q₁ and Q₂: MLPs with two hidden layers each, as stacked weights, so that one product computes both.
 
-    The initial weights are PyTorch's for linear layers.
+    The initial weights are PyTorch's for linear layers. `recurrent` is the network that both share, if they have one.
     """
 
-    def __init__(self, inputs: int, outputs: int, hidden: int, *, layer_norm: bool = False) -> None:
+    def __init__(
+        self, inputs: int, outputs: int, hidden: int, *, layer_norm: bool = False, recurrent: Recurrent | None = None
+    ) -> None:
         super().__init__()
-        self.layer_norm = layer_norm
+        self.layer_norm, self.recurrent = layer_norm, recurrent
         sizes = [inputs, hidden, hidden, outputs]
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         for wide, narrow in pairwise(sizes):
@@ -56,11 +61,31 @@ class Critics(nn.Module):
 
 def critics_of(policy: DecisionTransformer, hidden: int, *, layer_norm: bool = False) -> Critics:
     """New critics of a policy's steps."""
-    action, books = policy.config.action, books_near(policy)
+    config, books, features, recurrent = policy.config, books_near(policy), policy.num_features, None
+    action = config.action
+    if config.is_recurrent:
+        recurrent = Recurrent(replace(config, return_input=None, dropout=0.0), features)
+        features += config.hidden
     if action.is_discrete:
-        return Critics(policy.num_features, action.size, hidden, layer_norm=layer_norm)
-    inputs = policy.num_features + action.size + (0 if books is None else len(books.channels))
-    return Critics(inputs, 1, hidden, layer_norm=layer_norm)
+        return Critics(features, action.size, hidden, layer_norm=layer_norm, recurrent=recurrent)
+    inputs = features + action.size + (0 if books is None else len(books.channels))
+    return Critics(inputs, 1, hidden, layer_norm=layer_norm, recurrent=recurrent)
+
+
+def features_of(policy: DecisionTransformer, critics: Critics, window: Window, steps: Tensor | None = None) -> Tensor:
+    """What critics read of each step beside its action: (B, K, features).
+
+    What the policy reads of it (`steps`, if that is known already), without a gradient; if the policy is recurrent,
+    also the state of the critics' own network, which has one.
+    """
+    if steps is None:
+        with torch.no_grad():
+            steps = policy.step_features(window)
+    if critics.recurrent is None:
+        return steps
+    before, timesteps = policy.previous_unit_actions(window), window.timesteps
+    states = critics.recurrent(steps, before, window.returns_to_go, timesteps, window.mask)[0]
+    return torch.cat([steps, states], dim=-1)
 
 
 def action_values(policy: DecisionTransformer, critics: Critics, features: Tensor, actions: Tensor) -> Tensor:

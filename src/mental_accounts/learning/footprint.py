@@ -97,6 +97,8 @@ def needed(config: TrainConfig, policy: PolicyConfig, device: torch.device) -> N
     critics = 0
     if config.improve != "none":  # two square layers at least, and the averages of policy and critics
         critics = 2 * (PARAMETER_BYTES + 4) * config.values.critic_hidden**2 + 4 * count_parameters(policy)
+        if policy.is_recurrent:  # a network like the policy's, its average, and the one that the policy follows
+            critics += (PARAMETER_BYTES + 2 * 4) * count_parameters(policy)
     return Need(
         critics + PARAMETER_BYTES * count_parameters(policy) + LAYER_BYTES * _layers(policy) + account_bytes(policy),
         _batch_bytes(config.batch_size, policy, device),

@@ -11,9 +11,10 @@ In one update critics and policy learn side by side: the policy follows Q₁ as 
 π is over the actions allowed, where there are masks: those forbidden neither count nor are followed.
 
 x is what the policy reads of a step: the state, and its ledger and previous reward where it reads them. With a ledger,
-critics of box actions also read what it tells of the surroundings of the action, so that balances lead to actions. A
-step that was cut off by a time limit is not a terminal one: its target has the value of what was seen after it, where
-that is known, and it is left out where it is not.
+critics of box actions also read what it tells of the surroundings of the action, so that balances lead to actions. If
+the policy is recurrent, critics have a recurrent network of their own over the episode so far, and x includes its
+state. A step that was cut off by a time limit is not a terminal one: its target has the value of what was seen after
+it, where that is known, and it is left out where it is not.
 
 Accounts that are paid by TD errors need the value of a state alone, V(s'): a small network that follows min Q̄(x', a').
 """
@@ -33,7 +34,7 @@ from mental_accounts.config import TrainConfig
 from mental_accounts.data.windows import Transitions
 from mental_accounts.errors import DivergenceError
 from mental_accounts.learning.checkpoint import load_optimizer_tensors, optimizer_tensors, part_of
-from mental_accounts.learning.critics import CRITICS, action_values, critics_of, inputs_of
+from mental_accounts.learning.critics import CRITICS, action_values, critics_of, features_of, inputs_of
 from mental_accounts.learning.events import Phase
 from mental_accounts.learning.objective import Losses, mean_over
 from mental_accounts.learning.optimizers import WarmUp, make_optimizer
@@ -132,7 +133,8 @@ class ValueLearner:
         for i in range(steps):
             part = slice(i * B // steps, (i + 1) * B // steps)
             self.optimizer.zero_grad(set_to_none=True)
-            loss, noted = self._critic_loss(inputs[part], actions[part], targets[part], known[part])
+            window = transitions.now[part]
+            loss, noted = self._critic_loss(window, inputs[part], actions[part], targets[part], known[part])
             if self.state_value is not None:
                 loss = loss + self._state_loss(self.state_value, transitions, targets, ahead, part)
             loss.backward()
@@ -145,7 +147,7 @@ class ValueLearner:
     def policy_loss(self, predicted: ActionDistribution, window: Window) -> tuple[Tensor, Tensor]:
         """-α Q₁ of the policy's own actions, and the mean of Q₁."""
         with torch.no_grad():
-            features = self.policy.step_features(window)
+            features = features_of(self.policy, self.followed, window)
         if isinstance(predicted, Categorical):
             values = predicted.expected(self.followed.first(features).detach())
         else:
@@ -185,12 +187,12 @@ class ValueLearner:
         return [(self.average_policy, self.policy), (self.average_critics, self.critics)]
 
     def _compute_targets(self, transitions: Transitions) -> tuple[Tensor, Tensor, Tensor]:
-        """What the critics read of each step, (B, K, features), the targets, and the values one step later, (B, K)."""
+        """What the policy reads of each step, (B, K, features), the targets, and the values one step later, (B, K)."""
         options, now = self.options, transitions.now
         assert now.rewards is not None
         with autocast(self.policy.device, self._precision):
             following = from_step(transitions.lead, self.average_policy(transitions.following))
-        features = self.average_policy.step_features(transitions.following)[:, transitions.lead :]
+        features = features_of(self.average_policy, self.average_critics, transitions.following)[:, transitions.lead :]
         if isinstance(following, Categorical):
             value = following.expected(self.average_critics(features).amin(dim=0))  # of (B, K, n)
         else:
@@ -201,9 +203,12 @@ class ValueLearner:
         targets = now.rewards / self.reward_scale + options.discount * value
         return self.policy.step_features(now), targets, value
 
-    def _compute_loss(self, inputs: Tensor, actions: Tensor, targets: Tensor, known: Tensor) -> tuple[Tensor, Tensor]:
+    def _compute_loss(
+        self, window: Window, inputs: Tensor, actions: Tensor, targets: Tensor, known: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """The critics' loss on steps (B, K), and what is logged of it, in the order of SUMMED."""
-        values = action_values(self.policy, self.critics, inputs, actions)  # (2, B, K)
+        features = features_of(self.policy, self.critics, window, inputs)
+        values = action_values(self.policy, self.critics, features, actions)  # (2, B, K)
         errors = values - targets
         loss = CRITICS * mean_over(errors.square(), known.expand_as(errors))
         seen = (errors[0].abs(), values[0], targets)
@@ -237,7 +242,7 @@ class ValueLearner:
 
     def of_data(self, window: Window) -> Tensor:
         """Q₁ of the actions in windows: (B, K)."""
-        features, actions = self.policy.step_features(window), self.policy.unit_actions(window)
+        features, actions = features_of(self.policy, self.critics, window), self.policy.unit_actions(window)
         return action_values(self.policy, self.critics, features, actions)[0]
 
     # Between updates.

@@ -118,7 +118,7 @@ class DecisionTransformer(nn.Module):
             masks = self._attention_masks(window, tokens)
             states = self.transformer(tokens, masks, last_only=last_only)  # (B, K or 1, hidden)
         elif self.recurrent is not None:
-            actions, timesteps = self._previous_actions(window), window.timesteps
+            actions, timesteps = self.previous_unit_actions(window), window.timesteps
             read = self.recurrent(standardised, actions, returns, timesteps, window.mask, rewards, window.memory)
             states, memory = read[0][:, -1:] if last_only else read[0], read[1]
         else:
@@ -153,7 +153,7 @@ class DecisionTransformer(nn.Module):
         """Actions as the policy reads them: (B, K, dim) in [-1, 1], or (B, K) or (B, K, numbers) from 0."""
         return self._in_units(window.actions, window.mask)
 
-    def _previous_actions(self, window: Window) -> Tensor:
+    def previous_unit_actions(self, window: Window) -> Tensor:
         """The actions before each step, as `unit_actions`; any where there was none."""
         previous = window.previous_actions
         if previous is None or previous.shape != window.actions.shape:

@@ -1,4 +1,4 @@
-"""The recurrent network of method gru: it reads an episode step by step, and carries a state.
+"""The recurrent network of method gru, and of its critics: it reads an episode step by step, and carries a state.
 
 At each step it reads the standardised state, the previous action and, where configured, the previous reward and the
 return-to-go: each by a linear map, and their sum by ReLU. At an episode's first step there is no previous action and no
@@ -24,9 +24,10 @@ from mental_accounts.policy_options import PolicyConfig
 class Recurrent(nn.Module):
     """K steps -> the state at each of them, and the memory after the last: the states of all layers."""
 
-    def __init__(self, config: PolicyConfig) -> None:
+    def __init__(self, config: PolicyConfig, inputs: int | None = None) -> None:
+        """`inputs` is the size of what it reads of each step beside actions and returns; None: the state's."""
         super().__init__()
-        self.embed_state = nn.Linear(config.state_features, config.hidden)
+        self.embed_state = nn.Linear(config.state_features if inputs is None else inputs, config.hidden)
         self.embed_action = embed_actions(config, bias=False)
         self.embed_return = nn.Linear(1, config.hidden, bias=False) if config.reads_returns else None
         self.layers = nn.ModuleList(nn.GRU(config.hidden, config.hidden) for _ in range(config.gru_layers))
@@ -54,7 +55,7 @@ class Recurrent(nn.Module):
         rewards: Tensor | None = None,
         memory: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """(B, K, state), (B, K, action) or (B, K), (B, K), (B, K), (B, K) -> (B, K, hidden), (B, layers, hidden).
+        """(B, K, inputs), (B, K, action) or (B, K), (B, K), (B, K), (B, K) -> (B, K, hidden), (B, layers, hidden).
 
         rewards (B, K, hidden) are already embedded. memory (B, layers, hidden) is that before the first step; None:
         zeros, as at the beginning of an episode.
