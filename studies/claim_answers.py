@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import claims_elsewhere as elsewhere
-import limits
+import setting_tables
 import questions
 from choosing import chosen
 from claim_numbers import Pair, Studies, Tested
@@ -111,7 +111,7 @@ def q2_file(episodes: int) -> str:
 
 def q3(studies: Studies) -> Answer:
     """The ledger against the GRU in every setting that both were run in."""
-    return answered(studies, [setting.pair for setting in limits.settings() if setting.file in limits.FILES], 5)
+    return answered(studies, [setting.pair for setting in setting_tables.settings() if setting.file in setting_tables.FILES], 5)
 
 
 def q4(studies: Studies) -> Answer:

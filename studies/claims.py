@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import claim_answers as found_in
-import limits
+import setting_tables
 import questions
 from claim_answers import CHOOSING, PAPER, Answer, packed
 from claim_numbers import PLAYERS, Studies
@@ -97,7 +97,7 @@ CLAIMS = (
         (from_evidence("q9", found_in.q9, packed("q9", "again"), needs_all=True),),
         "Q9",
     ),
-    Claim("Where does it break?", "limits", (from_evidence("q3", found_in.q3, limits.FILES, needs_all=False),), "Q3"),
+    Claim("Where does it break?", "limits", (from_evidence("q3", found_in.q3, setting_tables.FILES, needs_all=False),), "Q3"),
     Claim(
         "Does it help a robot with a hidden fault?",
         "a robot's hidden fault",

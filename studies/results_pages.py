@@ -13,7 +13,7 @@ import claims
 import evidence_tables
 import hidden_spread
 import hidden_tables
-import limits
+import setting_tables
 import memory_tables
 import questions
 import robot_table
@@ -105,8 +105,8 @@ def pages() -> dict[Path, str]:
     guide = between(guide, AGAIN_SIZES_BEGIN, AGAIN_SIZES_END, memory_tables.again_sizes(studies))
     guide = between(guide, SIZES_BEGIN, SIZES_END, memory_tables.sizes(studies))
     tested = [*claim_answers.q3(studies).tested, *claim_answers.q9(studies).tested]
-    guide = between(guide, LIMITS_BEGIN, LIMITS_END, limits.rivals(studies, tested))
-    guide = between(guide, LEDGERS_BEGIN, LEDGERS_END, limits.forms(studies))
+    guide = between(guide, LIMITS_BEGIN, LIMITS_END, setting_tables.rivals(studies, tested))
+    guide = between(guide, LEDGERS_BEGIN, LEDGERS_END, setting_tables.forms(studies))
     guide = between(guide, OPTIONS_BEGIN, OPTIONS_END, hidden_tables.options_summary(HIDDEN))
     return {
         readme: between(readme.read_text(), claims.BEGIN, claims.END, claims.short_table(studies)),

@@ -11,7 +11,7 @@ import pytest
 import claim_answers
 import claims
 import evidence_tables
-import limits
+import setting_tables
 import memory_tables
 import questions
 import results_pages
@@ -220,7 +220,7 @@ def put_limits(results: Path, earned: dict[str, float]) -> None:
         def level(_: str, method: str, gain: float = gain) -> float:
             return 50 + gain * (method == questions.SECOND_LEDGER)
 
-        put(results, limits.file_of(name), level, questions.STUDIES["q3"][name], sampled=True)
+        put(results, setting_tables.file_of(name), level, questions.STUDIES["q3"][name], sampled=True)
 
 
 def test_many_comparisons_are_counted(results: Path) -> None:
@@ -242,7 +242,7 @@ def test_many_comparisons_are_counted(results: Path) -> None:
 def put_question_nine(results: Path) -> None:
     """The ledger has 70, the GRU 60."""
     earned = {questions.SECOND_LEDGER: 70.0, questions.SECOND_GRU: 60.0, questions.LEDGER: 50.0}
-    put(results, limits.MIDDLE, lambda _, method: earned[method], questions.STUDIES["q9"]["again"], sampled=True)
+    put(results, setting_tables.MIDDLE, lambda _, method: earned[method], questions.STUDIES["q9"]["again"], sampled=True)
 
 
 def cells_of(table: str) -> list[list[str]]:
@@ -251,13 +251,13 @@ def cells_of(table: str) -> list[list[str]]:
 
 
 def test_where_it_breaks_is_a_table_around_question_nine(results: Path) -> None:
-    assert limits.rivals(Studies(results), ()).endswith("still to be run.")
+    assert setting_tables.rivals(Studies(results), ()).endswith("still to be run.")
     every = {name: -20.0 for name, call in questions.STUDIES["q3"].items() if call.methods == questions.SECOND_RIVALS}
     put_limits(results, every | {"arms-300": 20.0, "arms-27": 0.0})
     put_question_nine(results)
     studies = Studies(results)
-    found = cells_of(limits.rivals(studies, [*claim_answers.q3(studies).tested, *claim_answers.q9(studies).tested]))
-    assert len(found) == len(list(limits.settings()))
+    found = cells_of(setting_tables.rivals(studies, [*claim_answers.q3(studies).tested, *claim_answers.q9(studies).tested]))
+    assert len(found) == len(list(setting_tables.settings()))
     higher = {(task.strip("`"), words): one for task, words, *_, one in found}
     assert higher["drifting-bandit", "10 arms"] == higher["drifting-bandit", "300 arms"] == "the ledger"
     assert higher["hidden-arm", "27 cells"] == higher["hidden-arm", "data by four makers"] == "the ledger"
@@ -292,8 +292,8 @@ def test_forms_of_the_ledger_stand_around_the_chosen_one(results: Path) -> None:
     put_question_nine(results)
     by_phi = dict(zip(questions.PHI_FORMS, questions.PHIS, strict=True))
     call = questions.STUDIES["q3"]["phi"]
-    put(results, limits.file_of("phi"), lambda _, method: 100 * by_phi[method], call, sampled=True)
-    found = cells_of(limits.forms(Studies(results)))
+    put(results, setting_tables.file_of("phi"), lambda _, method: 100 * by_phi[method], call, sampled=True)
+    found = cells_of(setting_tables.forms(Studies(results)))
     phis = [0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.5]
     expected = [(f"`{task}`", f"φ = {phi}") for task in questions.BOTH for phi in phis]
     assert [(task, words) for task, words, *_ in found] == [
@@ -303,8 +303,8 @@ def test_forms_of_the_ledger_stand_around_the_chosen_one(results: Path) -> None:
     for (_, _, seeds, mean, _), phi in zip(found, [*phis, *phis, 0.3], strict=True):
         assert seeds == "5"
         assert float(mean.split()[0]) == pytest.approx(70 if phi == 0.3 else 100 * phi, abs=3)
-    put(results, limits.file_of("codes"), lambda _, method: 30.0, questions.STUDIES["q3"]["codes"], sampled=True)
-    found = cells_of(limits.forms(Studies(results)))
+    put(results, setting_tables.file_of("codes"), lambda _, method: 30.0, questions.STUDIES["q3"]["codes"], sampled=True)
+    found = cells_of(setting_tables.forms(Studies(results)))
     assert [words for _, words, *_ in found[-2:]] == ["16 codes by k-means", "64 codes by k-means"]
 
 
