@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import claim_answers as found_in
-import setting_tables
 import questions
+import setting_tables
 from claim_answers import CHOOSING, PAPER, Answer, packed
 from claim_numbers import PLAYERS, Studies
 from claim_rows import HEADS, SHORT_HEADS, Row
@@ -97,7 +97,12 @@ CLAIMS = (
         (from_evidence("q9", found_in.q9, packed("q9", "again"), needs_all=True),),
         "Q9",
     ),
-    Claim("Where does it break?", "limits", (from_evidence("q3", found_in.q3, setting_tables.FILES, needs_all=False),), "Q3"),
+    Claim(
+        "Where does it break?",
+        "limits",
+        (from_evidence("q3", found_in.q3, setting_tables.FILES, needs_all=False),),
+        "Q3",
+    ),
     Claim(
         "Does it help a robot with a hidden fault?",
         "a robot's hidden fault",
@@ -156,7 +161,7 @@ def answers(studies: Studies) -> dict[Claim, tuple[Source, Answer]]:
 
 def table(studies: Studies) -> str:
     """All claims as Markdown, for a page in docs/."""
-    rows, notes = _rows_and_notes(studies, "../", lambda claim: claim.question)
+    rows, notes = _rows_and_notes(studies, "../", lambda claim: claim.question, lambda _: True)
     lines = [f"| question | {' | '.join(HEADS)} |", "|---|---|---|---|---:|---:|---:|---:|"]
     lines += [f"| {first} | {' | '.join(row.cells)} |" for first, row in rows]
     return "\n".join([*lines, "", *notes])
@@ -164,16 +169,16 @@ def table(studies: Studies) -> str:
 
 def short_table(studies: Studies) -> str:
     """The headlines among them, for the README."""
-    rows, notes = _rows_and_notes(studies, "", lambda claim: claim.short)
+    rows, notes = _rows_and_notes(studies, "", lambda claim: claim.short, lambda row: row.is_headline)
     lines = [f"| | {' | '.join(SHORT_HEADS)} |", "|---|---|---:|---:|---:|---:|"]
-    lines += [f"| {first} | {' | '.join(row.short_cells)} |" for first, row in rows if row.is_headline]
+    lines += [f"| {first} | {' | '.join(row.short_cells)} |" for first, row in rows]
     return "\n".join([*lines, "", *notes])
 
 
 def _rows_and_notes(
-    studies: Studies, root: str, words: Callable[[Claim], str]
+    studies: Studies, root: str, words: Callable[[Claim], str], is_shown: Callable[[Row], bool]
 ) -> tuple[list[tuple[str, Row]], list[str]]:
-    """The rows of all answers, the first of each with a link to its study; and what stands below them, as a list.
+    """The rows of all answers that are shown, the first with a link to its study; and what stands below, as a list.
 
     `root` leads from the page to the repository's root.
     """
@@ -182,7 +187,7 @@ def _rows_and_notes(
     for claim, (source, answer) in found.items():
         name = claim.protocol if source is claim.own else source.page.rpartition("/")[0] or "benchmarks"
         link = f"[{words(claim)}]({root}results/{source.page}) ({name}{' †' * answer.is_mixed})"
-        rows += [(link if place == 0 else "", row) for place, row in enumerate(answer.rows)]
+        rows += [(link if place == 0 else "", row) for place, row in enumerate(filter(is_shown, answer.rows))]
         notes += [f"{name}: {answer.note.replace('{root}', root)}"] if answer.note else []
         commands.append(f"{name} `{source.command}`")
     if any(answer.is_mixed for _, answer in found.values()):

@@ -13,10 +13,10 @@ import claims
 import evidence_tables
 import hidden_spread
 import hidden_tables
-import setting_tables
 import memory_tables
 import questions
 import robot_table
+import setting_tables
 from claim_numbers import Studies
 from interval_cells import written
 from marked_pages import between
@@ -104,8 +104,8 @@ def pages() -> dict[Path, str]:
     guide = between(guide, SPREAD_BEGIN, SPREAD_END, hidden_spread.table(spread, questions.WORDS["q9"]))
     guide = between(guide, AGAIN_SIZES_BEGIN, AGAIN_SIZES_END, memory_tables.again_sizes(studies))
     guide = between(guide, SIZES_BEGIN, SIZES_END, memory_tables.sizes(studies))
-    tested = [*claim_answers.q3(studies).tested, *claim_answers.q9(studies).tested]
-    guide = between(guide, LIMITS_BEGIN, LIMITS_END, setting_tables.rivals(studies, tested))
+    rivals = setting_tables.rivals(studies, claim_answers.q3(studies).tested)
+    guide = between(guide, LIMITS_BEGIN, LIMITS_END, rivals)
     guide = between(guide, LEDGERS_BEGIN, LEDGERS_END, setting_tables.forms(studies))
     guide = between(guide, OPTIONS_BEGIN, OPTIONS_END, hidden_tables.options_summary(HIDDEN))
     return {

@@ -35,6 +35,11 @@ class Setting:
     """Whether episodes are longer than the task's own, which no other player has played."""
 
     @property
+    def is_changed(self) -> bool:
+        """Whether it is question 3's own; the others are tested in question 9."""
+        return self.file != MIDDLE
+
+    @property
     def pair(self) -> Pair:
         """The ledger against the GRU."""
         where, ours_and_theirs = f"{self.task}, {self.words}", ("ledger", "GRU")
@@ -71,29 +76,32 @@ def settings() -> Iterator[Setting]:
             yield Setting(task, f"data by {maker}", file_of(f"made-by-{maker}"), f"{task}/{maker}")
 
 
-FILES = tuple(dict.fromkeys(setting.file for setting in settings() if setting.file != MIDDLE))
+FILES = tuple(dict.fromkeys(setting.file for setting in settings() if setting.is_changed))
 """The packed studies of question 3 in which both were run."""
 
 
 def rivals(studies: Studies, tested: Sequence[Tested]) -> str:
-    """Both in every setting that was run, with what the data earned; and which of them is higher, as tested."""
+    """Both in every setting that was run, with what the data earned; and which is higher, by question 3's tests."""
     if not any(file in studies for file in FILES):
         return "Ledger and GRU beside each other, in other settings: still to be run."
-    found = {(one.pair.file, one.pair.task): one for one in tested if one.pair.against == questions.SECOND_GRU}
+    verdicts = {one.pair: HIGHER[one.verdict] for one in tested}
     heads = ("task", "setting", "seeds", "the data", *PLAYERS.values(), "ledger (K = 1)", "GRU, two layers", "higher")
     lines = [f"| {' | '.join(heads)} |", f"|---|---|{'---:|' * (len(heads) - 3)}---|"]
     for setting in settings():
         pair = setting.pair
-        if one := found.get((pair.file, pair.task)):
+        if pair in verdicts or (not setting.is_changed and setting.file in studies):
             beside = {} if setting.is_longer else players_beside(studies, pair.task)
-            returns = (studies.returns(pair.file, pair.task, form) for form in (pair.method, pair.against))
+            returns = [
+                list(studies.returns(pair.file, pair.task, form).values()) for form in (pair.method, pair.against)
+            ]
             cells = [
-                str(len(one.seeds)),
+                str(min(map(len, returns))),
                 data_return(studies, pair),
                 *(plain(float(np.mean(beside[words]))) if words in beside else "" for words in PLAYERS),
-                *(cell(list(by_seed.values())) for by_seed in returns),
+                *map(cell, returns),
+                verdicts.get(pair, ""),
             ]
-            lines.append(f"| `{setting.task}` | {setting.words} | {' | '.join([*cells, HIGHER[one.verdict]])} |")
+            lines.append(f"| `{setting.task}` | {setting.words} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -42,7 +42,7 @@ class ModelConfig:
     inner: int | None = None
     """Width of the hidden layer in a block's MLP, and of both layers of bc; None: 4 × hidden."""
     gru_layers: int = 1
-    """Recurrent layers of gru."""
+    """Recurrent layers of gru, and of its critics."""
     dropout: float = 0.1
     """Dropout of embeddings, attention weights and residual branches (gru: of embeddings and between layers) while
     training."""

@@ -30,7 +30,7 @@ class ValueConfig:
     discount: float = 0.99
     """γ: discount factor of the values."""
     critic_hidden: int = 256
-    """Width of the two hidden layers of a critic."""
+    """Width of the two hidden layers of a critic; a recurrent policy's critics also have a GRU of the policy's size."""
     layer_norm: bool = False
     """Whether the critics' hidden layers are normalised: they then overestimate less, and learn more slowly."""
     critic_lr: float = 1e-3

@@ -7,17 +7,17 @@ from typing import Any
 import pytest
 import torch
 
-import mental_accounts as ma
+from mental_accounts.config import TrainConfig
 from mental_accounts.data.episode_windows import sampler_for
-from mental_accounts.learning.critic_files import PolicyCritics, read_critics, write_critics
-from mental_accounts.learning.critics import action_values, critics_of, features_of
+from mental_accounts.errors import CheckpointError
+from mental_accounts.learning.critic_files import FILE, PolicyCritics, read_critics, write_critics
+from mental_accounts.learning.critics import Critics, action_values, critics_of, features_of
 from mental_accounts.learning.update import Updater
 from mental_accounts.policy import Window
-from tests.policy.helpers import BOX, DISCRETE, make_policy, make_window, tiny
+from tests.policy.helpers import BOX, DISCRETE, make_policy, tiny
 
+from .cut_runs import start
 from .test_values import CONFIG, store_for
-
-SEVERAL = ma.ActionSpec("multi-discrete", 9, values=(3, 2, 4), starts=(1, 0, -1))
 
 
 @pytest.mark.parametrize("length", [1000, 4], ids=["whole", "pieces"])
@@ -69,22 +69,28 @@ def test_the_critics_network_learns_from_their_loss_alone() -> None:
     torch.testing.assert_close(weights[2], before[2].lerp(learned, values.options.tau))
 
 
-@pytest.mark.parametrize("action", [BOX, DISCRETE, SEVERAL], ids=["box", "discrete", "several"])
-def test_critics_with_a_network_of_their_own_are_saved_and_read(action: Any, tmp_path: Path) -> None:
-    policy = make_policy(tiny(method="gru", action=action, gru_layers=2))
-    held = PolicyCritics(critics_of(policy, 8), 0.9, 2.5)
-    write_critics(tmp_path, held)
-    torch.manual_seed(3)
-    found, ahead = read_critics(tmp_path, policy), torch.rand(())
-    torch.manual_seed(3)
-    assert torch.equal(ahead, torch.rand(()))  # reading draws no random numbers
-    assert found is not None
-    assert not any(parameter.requires_grad for parameter in found.critics.parameters())
-    held.critics.requires_grad_(False)  # weights that need gradients go through other kernels, and round differently
-    window = Window(**make_window(policy, B=3, K=5))
-    values = [
-        action_values(policy, critics, features_of(policy, critics, window), policy.unit_actions(window))
-        for critics in (found.critics, held.critics)
-    ]
-    assert torch.equal(*values)
-    assert values[0].std() > 0
+def test_they_are_kept_in_checkpoints_alone(aim: TrainConfig, tmp_path: Path) -> None:
+    """Nothing shows their values. A file of an earlier version's critics, of single steps, is not read."""
+    config = replace(aim.for_method("gru"), improve="td3", checkpoint_seconds=0.0)
+    trainer = start(config, tmp_path / "run")
+    trainer.run()
+    assert not (tmp_path / "run" / FILE).exists()
+    write_critics(tmp_path / "run", PolicyCritics(Critics(4, 1, 8), 0.9, 2.5))
+    assert read_critics(tmp_path / "run", trainer.policy) is None
+
+
+def test_a_run_with_critics_of_single_steps_is_not_resumed(
+    aim: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = replace(aim.for_method("gru"), improve="td3", checkpoint_seconds=0.0)
+    tensors = Updater.tensors
+
+    def earlier(updater: Updater) -> dict[str, torch.Tensor]:
+        return {name: value for name, value in tensors(updater).items() if "critics.recurrent." not in name}
+
+    with monkeypatch.context() as changed:
+        changed.setattr(Updater, "tensors", earlier)
+        start(config, tmp_path / "run").run()
+    (tmp_path / "run" / "summary.json").unlink()
+    with pytest.raises(CheckpointError, match=r"critics see single steps.* start another run$"):
+        start(config, tmp_path / "run").run()

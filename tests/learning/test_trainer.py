@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
+from unittest.mock import Mock
 
 import gymnasium
 import numpy as np
@@ -25,6 +26,7 @@ from mental_accounts.errors import (
     CheckpointError,
     DivergenceError,
     InterruptedRunError,
+    NoRoomError,
     StoppedRunError,
     UsageError,
 )
@@ -692,6 +694,23 @@ def test_a_cut_trajectory_file_falls_back_and_another_device_is_refused(aim: Tra
         state.write_text(json.dumps(content))
     with pytest.raises(CheckpointError, match="began on cuda and can only go on there"):
         start(config, path).run()
+
+
+def test_too_little_memory_is_no_damage(aim: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others have it for now: nothing is removed, and the run goes on once there is more."""
+    config, path = replace(aim, checkpoint_seconds=0.0), tmp_path / "run"
+    start(config, path).run()
+    (path / "summary.json").unlink()
+    before = sorted(path.glob("checkpoint/*"))
+    full = NoRoomError("no room")
+    for kind, name in ((Trajectories, "load"), (Replay, "add")):  # the episodes of a checkpoint are read, and kept
+        with monkeypatch.context() as changed:
+            changed.setattr(kind, name, Mock(side_effect=full))
+            with pytest.raises(NoRoomError) as raised:
+                start(config, path).run()
+        assert raised.value is full
+        assert sorted(path.glob("checkpoint/*")) == before
+    start(config, path).run()
 
 
 def test_targets_follow_the_replay_buffer_or_the_task(aim: TrainConfig, tmp_path: Path) -> None:

@@ -298,6 +298,11 @@ def test_runs_that_learned_from_different_data_are_named(tmp_path: Path) -> None
     )
     twice = read_runs([paths["own", "odt", 1], paths["shared", "odt", 1]])
     assert "there is a run of seed 1 of hopper-medium odt already (this one has data seed 0)" in twice.warnings[0]
+    others = [paths["own", "odt", seed] for seed in range(1, 5)]
+    for seed, path in enumerate(others, 101):
+        config = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps(config | {"data_seed": seed}))
+    assert not read_runs(others).warnings  # data of their own, whatever their numbers
 
 
 def test_returns_against_samples_are_interpolated(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """Data sets of a study, made by processes of their own while runs begin."""
 
 import io
+import shlex
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +20,7 @@ from mental_accounts.study.plan import Arm, Job, Study
 from mental_accounts.study.study_view import StudyView
 
 TASK, STEPS = "drifting-bandit", 400
+FULL = '{"error": "full", "out_of_memory": %s}'
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ def test_how_far_data_are_is_told(jobs: list[Job], monkeypatch: pytest.MonkeyPat
         for job in jobs:
             wait_for(data, job)
     for seed in range(3):
-        own = [share for what, share in heard if what == f"data of {TASK}, seed {seed}"]
+        own = [share for what, share in heard if what == f"data of {TASK}, seed {seed}, {STEPS} steps"]
         assert own[-1] is None
         assert all(0 < share <= 1 for share in own[:-1])
     assert any(share is not None for _, share in heard)
@@ -122,7 +124,8 @@ def test_data_that_are_there_are_not_made_again(jobs: list[Job], monkeypatch: py
     ("program", "words"),
     [
         (["true"], "its process died"),
-        (["sh", "-c", 'read x; echo 7; echo some library; echo \'{"error": "full"}\''], "full"),
+        (["sh", "-c", f"read x; echo 7; echo some library; echo '{FULL % 'false'}'"], "full"),
+        (["sh", "-c", f"while read x; do echo '{FULL % 'true'}'; done"], "full"),  # also one at a time
     ],
 )
 def test_data_that_cannot_be_made_end_the_study(
@@ -131,6 +134,19 @@ def test_data_that_cannot_be_made_end_the_study(
     monkeypatch.setattr(data_ahead, "PROGRAM", program)
     with pytest.raises(DataError, match=f"the data of {TASK} could not be made: {words}"):
         LocalLauncher(2, threads=1).run(jobs, StudyView(3, 0))
+
+
+def test_data_that_find_no_memory_are_made_with_fewer_at_a_time(
+    jobs: list[Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(data_ahead, "usable_cores", lambda: 2)
+    first = f"mkdir {tmp_path}/first 2>/dev/null && read x && echo '{FULL % 'true'}'"
+    monkeypatch.setattr(data_ahead, "PROGRAM", ["sh", "-c", f"{first} || exec {shlex.join(data_ahead.PROGRAM)}"])
+    console = Console(file=io.StringIO(), width=120)
+    with DataAhead(jobs, StudyView(3, 0, console)) as data:
+        for job in jobs:
+            wait_for(data, job)
+    assert console.file.getvalue().count("no memory; tried again with fewer data sets at a time") == 1
 
 
 def test_a_process_that_cannot_be_started_ends_the_study(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,6 +20,7 @@ from torch.optim import Optimizer
 from mental_accounts.errors import CheckpointError
 from mental_accounts.fields import check_fields, shown
 from mental_accounts.files import read_json, write_atomically
+from mental_accounts.machine import is_out_of_memory
 
 FORMAT = 1
 KEPT = 2
@@ -67,6 +68,8 @@ def read_checkpoint(
             checkpoint = _read(path)
             look(checkpoint)
         except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+            if is_out_of_memory(error):
+                raise  # it may be whole, and read later
             problems.append(f"checkpoint {path} cannot be used: {error}")
             passed.append(path)
             say(f"{problems[-1]}; trying the one before")

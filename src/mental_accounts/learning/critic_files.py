@@ -38,9 +38,12 @@ def write_critics(run: Path, held: PolicyCritics) -> None:
 
 
 def read_critics(run: Path, policy: DecisionTransformer) -> PolicyCritics | None:
-    """The critics of a run's policy, on its device; None if the run has none. What does not fit is refused."""
+    """The critics of a run's policy, on its device; None if there are none to read. What does not fit is refused.
+
+    Critics of a recurrent policy are in its checkpoints alone: nothing shows their values.
+    """
     path = run / FILE
-    if not path.exists():
+    if policy.config.is_recurrent or not path.exists():
         return None
     try:
         return _read(path, policy)
@@ -54,7 +57,8 @@ def _read(path: Path, policy: DecisionTransformer) -> PolicyCritics:
     options = ValueConfig(**{name: facts[name] for name in FACTS})  # checks the numbers
     hidden = max([1, *tensors[FIRST].shape[-1:]])
     with torch.device("meta"):  # nothing is allocated before the shapes are known to be right
-        expected = critics_of(policy, hidden, layer_norm=options.layer_norm).state_dict()
+        critics = critics_of(policy, hidden, layer_norm=options.layer_norm)
+    expected = critics.state_dict()
     if set(tensors) != set(expected):
         raise ValueError(f"{path}: expected the tensors {sorted(expected)}, got {shown_names(sorted(tensors))}")
     for name, value in expected.items():
@@ -63,9 +67,7 @@ def _read(path: Path, policy: DecisionTransformer) -> PolicyCritics:
             wanted, got = (f"{tuple(each.shape)} of {each.dtype}" for each in (value, found))
             raise ValueError(f"{path}: {name} must have shape {wanted}, got {got}; it belongs to another policy")
         check_finite(f"{path}: {name}", found)
-    with torch.random.fork_rng(devices=[]):  # initial weights are drawn in vain
-        critics = critics_of(policy, hidden, layer_norm=options.layer_norm)
-    critics.load_state_dict(tensors)
+    critics.load_state_dict(tensors, assign=True)
     critics.requires_grad_(False).to(policy.device)
     assert options.reward_scale is not None
     return PolicyCritics(critics, options.discount, options.reward_scale)

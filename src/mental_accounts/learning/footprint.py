@@ -15,7 +15,7 @@ from mental_accounts.action_spec import ActionSpec
 from mental_accounts.config import TrainConfig
 from mental_accounts.errors import NoRoomError, UsageError
 from mental_accounts.machine import available_memory, in_words
-from mental_accounts.policy.size import account_bytes, count_codes, count_parameters, count_told
+from mental_accounts.policy.size import account_bytes, count_codes, count_parameters, count_recurrent, count_told
 from mental_accounts.policy_options import PolicyConfig
 
 PARAMETER_BYTES = 16
@@ -98,7 +98,7 @@ def needed(config: TrainConfig, policy: PolicyConfig, device: torch.device) -> N
     if config.improve != "none":  # two square layers at least, and the averages of policy and critics
         critics = 2 * (PARAMETER_BYTES + 4) * config.values.critic_hidden**2 + 4 * count_parameters(policy)
         if policy.is_recurrent:  # a network like the policy's, its average, and the one that the policy follows
-            critics += (PARAMETER_BYTES + 2 * 4) * count_parameters(policy)
+            critics += (PARAMETER_BYTES + 2 * 4) * count_recurrent(policy)
     return Need(
         critics + PARAMETER_BYTES * count_parameters(policy) + LAYER_BYTES * _layers(policy) + account_bytes(policy),
         _batch_bytes(config.batch_size, policy, device),

@@ -6,7 +6,7 @@ metrics.jsonl    one line per iteration
 checkpoint/      to go on from
 trajectories/    what was collected online; offline data that no task names
 policy/          the policy as it stands, for DecisionTransformer.load
-critics.safetensors   its critics, where values improve it
+critics.safetensors   its critics, where values improve it; those of a recurrent policy are in checkpoint/ alone
 summary.json     the last and the best evaluation; written when the run is finished
 """
 

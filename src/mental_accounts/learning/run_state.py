@@ -49,7 +49,7 @@ class RunState:
             tensors[CUDA] = torch.cuda.get_rng_state(policy.device)
         write_checkpoint(self._folder / "checkpoint", Checkpoint(tensors, asdict(progress)))
         policy.save(self._folder / "policy")
-        if values is not None:
+        if values is not None and not policy.config.is_recurrent:
             write_critics(self._folder, PolicyCritics(values.critics, values.options.discount, values.reward_scale))
 
     def read(self, say: Callable[[str], None]) -> Checkpoint | None:

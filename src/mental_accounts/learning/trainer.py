@@ -58,7 +58,7 @@ from mental_accounts.learning.signals import SignalWatch
 from mental_accounts.learning.update import Updater
 from mental_accounts.learning.value_measures import gradient_shares, overestimation
 from mental_accounts.learning.values import reward_size
-from mental_accounts.machine import use_device
+from mental_accounts.machine import is_out_of_memory, use_device
 from mental_accounts.policy import DecisionTransformer
 
 MEASURED_WINDOWS = 32
@@ -205,6 +205,8 @@ class Trainer:
             try:
                 self._restore(checkpoint)
             except (RuntimeError, KeyError, ValueError, TypeError) as error:
+                if isinstance(error, CheckpointError) or is_out_of_memory(error):
+                    raise
                 raise CheckpointError(
                     f"the checkpoint of {self.folder.path} does not fit the run: {error}; was config.json changed?"
                 ) from error

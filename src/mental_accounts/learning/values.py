@@ -32,7 +32,7 @@ from mental_accounts.accounts import StateValue
 from mental_accounts.accounts.state_models import VALUE_WIDTH
 from mental_accounts.config import TrainConfig
 from mental_accounts.data.windows import Transitions
-from mental_accounts.errors import DivergenceError
+from mental_accounts.errors import CheckpointError, DivergenceError
 from mental_accounts.learning.checkpoint import load_optimizer_tensors, optimizer_tensors, part_of
 from mental_accounts.learning.critics import CRITICS, action_values, critics_of, features_of, inputs_of
 from mental_accounts.learning.events import Phase
@@ -116,7 +116,7 @@ class ValueLearner:
 
     @contextmanager
     def _fast_products(self) -> Iterator[None]:
-        """On a GPU, unless float32 is asked for: the critics' products on its matrix units, in TF32."""
+        """On a GPU, unless float32 is asked for: the critics' products on its matrix units, in TF32 (but for GRUs)."""
         before = torch.get_float32_matmul_precision()
         is_wanted = self.policy.device.type == "cuda" and self._precision == "bf16"
         torch.set_float32_matmul_precision("high" if is_wanted else before)
@@ -280,6 +280,11 @@ class ValueLearner:
 
     def load_tensors(self, tensors: dict[str, Tensor]) -> None:
         """The inverse of `tensors`."""
+        if self.critics.recurrent is not None and not part_of(tensors, "values.critics.recurrent."):
+            raise CheckpointError(
+                "the run's critics see single steps, as those of gru did in earlier versions; now they read episodes: "
+                "start another run"
+            )
         for name, module in self._modules().items():
             module.load_state_dict(part_of(tensors, f"values.{name}."))
         self.hold_critics()

@@ -17,12 +17,17 @@ def count_parameters(config: PolicyConfig) -> int:
         return inner * (state + 1) + inner * (inner + 1) + h * (inner + 1) + head
     if config.is_recurrent:
         inputs = h * (state + 1) + h * action + h * config.reads_returns + h * config.reads_rewards
-        return inputs + config.gru_layers * 6 * h * (h + 1) + head
+        return inputs + count_recurrent(config) + head
     block = 4 * h * (h + 1) + inner * (h + 1) + h * (inner + 1) + 4 * h
     tokens = 2 * h + h * (state + 1) + h * (action if config.action.is_discrete else action + 1) + 2 * h
     places = h * config.max_timestep * config.timestep_embedding + h * config.context_length * config.order_embedding
     ledger = h * (count_told(config) + 1) if config.reads_ledger else 0
     return tokens + places + config.layers * block + 2 * h + head + ledger + h * config.reads_rewards
+
+
+def count_recurrent(config: PolicyConfig) -> int:
+    """The number of parameters of all layers of a GRU."""
+    return config.gru_layers * 6 * config.hidden * (config.hidden + 1)
 
 
 def telling_shapes(config: PolicyConfig) -> dict[str, tuple[int, ...]]:

@@ -180,14 +180,15 @@ def _unlike_the_baseline(tasks: Sequence[str], methods: Sequence[str], runs: Seq
 def _of_other_data(tasks: Sequence[str], methods: Sequence[str], runs: Sequence[Run]) -> list[str]:
     """Seeds whose runs did not learn from the data that the baseline had, or other seeds of the method."""
     warnings = []
+    given = [run for run in runs if run.config["task"] is not None]  # without, each run begins with its own episodes
     for task in tasks:
         data = {
-            method: {run.seed: run.config["data_seed"] for run in runs if (run.task, run.method) == (task, method)}
+            method: {run.seed: run.config["data_seed"] for run in given if (run.task, run.method) == (task, method)}
             for method in methods
         }
         for method, of_seed in data.items():
             shared_ones = sorted(seed for seed, data_seed in of_seed.items() if data_seed != seed)
-            if shared_ones and len(set(of_seed.values())) > 1:
+            if 0 < len(shared_ones) < len(of_seed) and len(set(of_seed.values())) > 1:
                 warnings.append(
                     f"{task}: seeds {', '.join(map(str, shared_ones))} of {method} learned from the data of another "
                     "seed, the others from their own"

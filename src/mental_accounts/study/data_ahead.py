@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from threading import Event, Lock, Thread
 from typing import Self
@@ -24,6 +25,14 @@ from mental_accounts.study.study_view import StudyView
 PROGRAM = [sys.executable, "-P", "-m", "mental_accounts.study.data_process"]
 DataSet = tuple[str, int | None, int]
 """Task, steps and seed."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Why a data set could not be made."""
+
+    words: str
+    out_of_memory: bool = False
 
 
 class DataAhead:
@@ -45,13 +54,14 @@ class DataAhead:
         self._view, self._lock, self._news = view, Lock(), Event()
         self._processes: list[subprocess.Popen[str]] = []
         self._error: Exception | None = None
-        self._over = False
+        self._over, self._working = False, 0
 
     def __enter__(self) -> Self:
         processes = min(usable_cores(), self._count)
         if processes:
             sets = "a data set" if self._count == 1 else f"{self._count} data sets"
             self._view.say(f"data: {sets} to be made; a run begins when its data are there")
+        self._working = processes
         self._threads = [Thread(target=self._work, args=(processes,), daemon=True) for _ in range(processes)]
         for thread in self._threads:
             thread.start()
@@ -104,22 +114,40 @@ class DataAhead:
         workers = max(1, usable_cores() // processes)
         with contextlib.suppress(BrokenPipeError), process:  # one that died may not have read its last line
             while (data := self._next()) is not None:
-                words = f"data of {data[0]}, seed {data[2]}"
+                steps = "" if data[1] is None else f", {data[1]:,} steps"
+                words = f"data of {data[0]}, seed {data[2]}{steps}"
                 problem = _ask(process, data, workers, partial(self._view.makes, words))
                 self._view.makes(words, None)
                 if problem is None:
                     self._unmade.discard(data)
                     self._news.set()
+                elif problem.out_of_memory and self._left_to_others(data):
+                    self._view.say(f"{words}: no memory; tried again with fewer data sets at a time")
+                    return
                 else:
-                    self._give_up(DataError(f"the data of {data[0]} could not be made: {problem}"))
+                    self._give_up(DataError(f"the data of {data[0]} could not be made: {problem.words}"))
 
     def _next(self) -> DataSet | None:
-        """The next data set to be made; None if there is none, or one could not be made."""
+        """The next data set to be made; None if there is none, or one could not be made: then this thread is done."""
         with self._lock:
-            return self._missing.popleft() if self._missing and not self._over and self._error is None else None
+            if self._missing and not self._over and self._error is None:
+                return self._missing.popleft()
+            self._working -= 1
+            return None
+
+    def _left_to_others(self, data: DataSet) -> bool:
+        """Put a data set back for the other threads, and end this one; False if there are no others."""
+        with self._lock:
+            if self._working == 1:
+                return False
+            self._working -= 1
+            self._missing.appendleft(data)
+            return True
 
 
-def _ask(process: "subprocess.Popen[str]", data: DataSet, workers: int, tell: Callable[[float], None]) -> str | None:
+def _ask(
+    process: "subprocess.Popen[str]", data: DataSet, workers: int, tell: Callable[[float], None]
+) -> Problem | None:
     """Let a process make a data set, telling the share that is made; what went wrong, or None."""
     assert process.stdin is not None
     assert process.stdout is not None
@@ -131,11 +159,10 @@ def _ask(process: "subprocess.Popen[str]", data: DataSet, workers: int, tell: Ca
             if answer is not None and "share" in answer:
                 tell(answer["share"])
             elif answer is not None and answer.keys() & {"made", "error"}:
-                problem: str | None = answer.get("error")
-                return problem
+                return Problem(answer["error"], answer["out_of_memory"]) if "error" in answer else None
     except BrokenPipeError:
         pass
-    return "its process died"
+    return Problem("its process died")
 
 
 def data_of(job: Job) -> DataSet:

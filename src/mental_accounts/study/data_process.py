@@ -11,6 +11,7 @@ from typing import Any
 
 from mental_accounts.data.progress import progress_told_to
 from mental_accounts.data.tasks import load_task
+from mental_accounts.machine import is_out_of_memory
 
 TELL_SECONDS = 0.25
 
@@ -36,7 +37,8 @@ def main() -> None:
             with progress_told_to(tell):
                 load_task(task, steps, seed, workers=workers)
         except Exception as error:
-            say(error=f"{type(error).__name__}: {' '.join(str(error).split())}")
+            problem = f"{type(error).__name__}: {' '.join(str(error).split())}"
+            say(error=problem, out_of_memory=is_out_of_memory(error))
         else:
             say(made=task)
 
