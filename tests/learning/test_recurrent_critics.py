@@ -4,9 +4,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
 
+import mental_accounts as ma
 from mental_accounts.config import TrainConfig
 from mental_accounts.data.episode_windows import sampler_for
 from mental_accounts.errors import CheckpointError
@@ -94,3 +97,30 @@ def test_a_run_with_critics_of_single_steps_is_not_resumed(
     (tmp_path / "run" / "summary.json").unlink()
     with pytest.raises(CheckpointError, match=r"critics see single steps.* start another run$"):
         start(config, tmp_path / "run").run()
+
+
+class HiddenDoor(gymnasium.Env[Any, Any]):
+    """One of four doors pays in all 12 steps of an episode; only rewards tell which."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+    action_space = gymnasium.spaces.Discrete(4)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.good, self.steps = int(self.np_random.integers(4)), 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.steps += 1
+        return np.zeros(1, np.float32), float(action == self.good), False, self.steps == 12, {}
+
+
+@pytest.mark.learning
+def test_a_recurrent_policy_learns_from_scratch_where_only_rewards_tell_what_pays(tmp_path: Path) -> None:
+    """Critics that remember nothing value all doors alike: with them it ended between 3 and 5.4. At best 10.5."""
+    run = ma.train(
+        HiddenDoor, preset="online", method="gru", run=tmp_path / "run", device="cpu", env_workers=0, hidden=32,
+        critic_hidden=64, discount=0.0, batch_size=32, random_episodes=64, online_iterations=12,
+        updates_per_iteration=60, episodes_per_iteration=16, eval_episodes=50, eval_every=12,
+    )  # fmt: skip
+    assert run.returns[-1] > 8
