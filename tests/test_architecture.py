@@ -35,6 +35,7 @@ BASE = {
     "number_checks",
     "observation_spec",
     "old_configs",
+    "return_text",
     "standardising",
     "zoo",
 }
@@ -61,6 +62,7 @@ ALLOWED = {
     "number_checks": set(),
     "observation_spec": {"fields"},
     "old_configs": set(),
+    "return_text": set(),
     "standardising": set(),
     "accounts": {"account_kinds", "channels", "checks", "standardising"},
     "policy_options": {"account_options", "action_spec", "fields", "number_checks", "observation_spec"},

@@ -497,7 +497,7 @@ def test_a_policy_that_only_earns_with_sampled_actions_is_told_so(aim: TrainConf
         return text
 
     better = found.return_mean - 0.5 * found.return_std
-    assert f"but sampled actions earn {better:.1f}: play with evaluate --sample" in said(better)
+    assert f"but sampled actions earn {better:.3g}: play with evaluate --sample" in said(better)
     assert "more updates" not in said(better)
     assert "try evaluate --sample" in said(None), "not known: worth a try"
     assert "--sample" not in said(low + 0.1 * found.return_std), "known, and no better"

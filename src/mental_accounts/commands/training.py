@@ -16,6 +16,7 @@ from mental_accounts.learning.loggers import Tracker
 from mental_accounts.learning.run_folder import RunFolder, read_config_file
 from mental_accounts.policy_options import Method
 from mental_accounts.presets import PRESETS, PresetName
+from mental_accounts.return_text import return_text
 from mental_accounts.zoo import folder_of
 
 
@@ -108,8 +109,9 @@ class Evaluate:
         if self.as_json:
             print(json.dumps(result.to_dict()))
         else:
+            mean, spread = return_text(result.return_mean), return_text(result.return_std)
             print(
-                f"{subject.env_id}: return {result.return_mean:.1f} ± {result.return_std:.1f}, length "
+                f"{subject.env_id}: return {mean} ± {spread}, length "
                 f"{result.length_mean:.1f}, episodes: {self.episodes}, asking for {subject.target_return:g}"
             )
             if result.normalised_score is not None:
@@ -161,9 +163,11 @@ def _train(folder: RunFolder, settings: TrainConfig, tracker: Tracker) -> int:
         scored = "" if score is None else f" (normalised score {score:.1f})"
         data = summary["data"]
         sampled = summary.get("sampled_return")  # a finished run may be older
-        also = "" if sampled is None else f"; with sampled actions {sampled:.1f}"
-        print(f"last return {summary['last_return']:.1f}{scored}, best {summary['best_return']:.1f}{also}")
+        also = "" if sampled is None else f"; with sampled actions {return_text(sampled)}"
+        last, best = (return_text(summary[name]) for name in ("last_return", "best_return"))
+        print(f"last return {last}{scored}, best {best}{also}")
         whose = "random play" if settings.task is None else "the data"
-        print(f"{whose}: {data['return_mean']:.1f} ± {data['return_std']:.1f}, best {data['return_max']:.1f}")
+        mean, spread, most = (return_text(data[f"return_{name}"]) for name in ("mean", "std", "max"))
+        print(f"{whose}: {mean} ± {spread}, best {most}")
     print(f"policy: {folder.path / 'policy'}   play it: {command(['evaluate', str(folder.path)])}")
     return 0

@@ -17,6 +17,7 @@ from mental_accounts.learning.make_env import EnvironmentLike, EnvironmentSource
 from mental_accounts.learning.run_folder import RunFolder
 from mental_accounts.learning.run_view import View, view_for
 from mental_accounts.policy import DecisionTransformer
+from mental_accounts.return_text import return_text
 from mental_accounts.zoo import folder_of
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class Evaluation:
         """What a person wants to know, without the return of every episode."""
         score = "" if self.normalised_score is None else f", normalised score {self.normalised_score:.1f}"
         return (
-            f"Evaluation({self.env_id}: return {self.return_mean:.1f} ± {self.return_std:.1f} over "
-            f"{len(self.returns)} episodes, length {self.length_mean:.1f}{score})"
+            f"Evaluation({self.env_id}: return {return_text(self.return_mean)} ± {return_text(self.return_std)} "
+            f"over {len(self.returns)} episodes, length {self.length_mean:.1f}{score})"
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from mental_accounts.inspect.inspect_summary import (
 )
 from mental_accounts.inspect.recording import TOKEN_KINDS, EpisodeRecord, Recording
 from mental_accounts.learning.evaluation import environment_seed
+from mental_accounts.return_text import return_text
 
 Array = NDArray[Any]
 SCRIPTS = ("inspect_charts.js", "inspect_figures.js", "inspect_drift.js", "inspect_without.js", "inspect_main.js")
@@ -76,7 +77,7 @@ def to_page(recording: Recording, films: Sequence[Film]) -> str:
 def _texts(recording: Recording) -> dict[str, str]:
     episodes, codes = recording.episodes, recording.codes
     returns = [episode.total for episode in episodes]
-    spread = f" (from {min(returns):.1f} to {max(returns):.1f})" if len(returns) > 1 else ""
+    spread = f" (from {return_text(min(returns))} to {return_text(max(returns))})" if len(returns) > 1 else ""
     source = "played with the mean action" if recording.source == "played" else "read from a recording"
     texts = {
         "title": f"Mental accounts: {recording.method} on {recording.env_id}"
@@ -85,7 +86,7 @@ def _texts(recording: Recording) -> dict[str, str]:
         "lead": f"{_count(len(episodes), 'episode')}, {source}; target return {recording.target_return:g}; "
         f"context of {_count(recording.context, 'step')}."
         + ("" if codes is None else f" Actions are routed to {_count(codes.total, 'code')} ({codes.kind})."),
-        "overview": f"Mean return {np.mean(returns):.1f}{spread}, mean length "
+        "overview": f"Mean return {return_text(float(np.mean(returns)))}{spread}, mean length "
         f"{np.mean([len(episode) for episode in episodes]):.1f}.{_value_text(recording)} In the selected episode:",
         "no_accounts": "" if codes else why_no_accounts(recording.method),
         "attention_caption": "Grey bars show the attention without the accounts' bias, blue bars with it; below is the "

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from mental_accounts.inspect.episode_accounts import Codes
 from mental_accounts.inspect.episode_values import EpisodeValues
 from mental_accounts.inspect.recording import EpisodeRecord, Recording
+from mental_accounts.return_text import return_text
 
 Array = NDArray[Any]
 DIGITS = 7
@@ -68,7 +69,7 @@ def center_text(codes: Codes, place: int) -> str:
 def findings(recording: Recording, episode: EpisodeRecord) -> list[str]:
     """The episode's return, what its accounts did, and whether its values were right; one sentence each."""
     how = "terminated" if episode.terminated else "truncated by the time limit" if episode.truncated else "ended"
-    first = f"{len(episode)} steps, {how}; return {episode.total:.1f}, target {recording.target_return:g}."
+    first = f"{len(episode)} steps, {how}; return {return_text(episode.total)}, target {recording.target_return:g}."
     last = [] if episode.values is None else [_value_sentence(episode.values)]
     return [first, *_without_sentences(recording, episode), *_account_sentences(recording, episode), *last]
 
@@ -116,7 +117,7 @@ def _without_sentences(recording: Recording, episode: EpisodeRecord) -> list[str
         return [first]
     total, ends = found.played.total, "longer" if len(found.played) > len(episode) else "shorter"
     length = "" if len(found.played) == len(episode) else f", and was {ends}: {len(found.played)} steps"
-    second = f"Played again from the same seed without them, the episode had return {total:.1f}{length}."
+    second = f"Played again from the same seed without them, the episode had return {return_text(total)}{length}."
     return [first, second]
 
 

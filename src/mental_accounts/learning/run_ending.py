@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from mental_accounts.data.description import Statistics
 from mental_accounts.policy_options import PolicyConfig
+from mental_accounts.return_text import return_text
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,11 @@ class Ending:
         if self.last >= data.return_mean - margin:
             return None
         usual, is_discrete = "mean" if policy.action.kind == "box" else "most likely", policy.action.kind != "box"
-        far = f"the last return, {self.last:.1f}, is far below the data's mean of {data.return_mean:.1f}"
-        if self.is_better_sampled:
+        last, mean = return_text(self.last), return_text(data.return_mean)
+        far = f"the last return, {last}, is far below the data's mean of {mean}"
+        if self.sampled is not None and self.is_better_sampled:
             return (
-                f"{far}, but sampled actions earn {self.sampled:.1f}: play with evaluate --sample (in Python: "
+                f"{far}, but sampled actions earn {return_text(self.sampled)}: play with evaluate --sample (in Python: "
                 f"sample=True); always taking the {usual} action, a policy never explores as its data do"
             )
         advice = []

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from mental_accounts.learning.events import Event, IterationEnded, Message, StageBegan, StepDone, UpdateDone
+from mental_accounts.return_text import return_text
 
 FITS = {"nll": "training/nll_last", "error": "training/squared_error_last"}
 """How well actions are predicted: a run logs one of them. (Before version 0.2, dt and bc logged their error as nll.)"""
@@ -99,7 +100,7 @@ class LiveView(PlainView):
             names = FITS | {"return": "evaluation/return_mean_gm", "best": "best_return"}
             found = {short: event.metrics.get(name) for short, name in names.items()}
             self.latest |= {short: value for short, value in found.items() if value is not None}
-            status = "  ".join(f"{short} {value:.1f}" for short, value in self.latest.items())
+            status = "  ".join(f"{short} {return_text(value)}" for short, value in self.latest.items())
             self.progress.update(self.task, status=status)
 
 
@@ -133,9 +134,9 @@ def summary_line(line: Mapping[str, Any]) -> str:
     if "values/policy_mean" in line:
         parts.append(f"value {line['values/policy_mean']:8.4g}  TD error {line['values/td_error']:8.3g}")
     if "aug_traj/return" in line:
-        parts.append(f"explored {line['aug_traj/return']:8.1f}")
+        parts.append(f"explored {return_text(line['aug_traj/return']):>8}")
     if "evaluation/return_mean_gm" in line:
-        parts.append(f"return {line['evaluation/return_mean_gm']:8.1f} ± {line['evaluation/return_std_gm']:.1f}")
-        parts.append(f"best {line['best_return']:8.1f}")
+        mean, spread = (return_text(line[f"evaluation/return_{name}_gm"]) for name in ("mean", "std"))
+        parts.append(f"return {mean:>8} ± {spread}  best {return_text(line['best_return']):>8}")
     parts.append(f"{line['time/iteration']:.1f} s")
     return "  ".join(parts)

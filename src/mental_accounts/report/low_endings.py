@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from mental_accounts.learning.run_ending import Ending
 from mental_accounts.report.runs import RETURN, SAMPLED, Evidence, Run
+from mental_accounts.return_text import return_text
 
 
 @dataclass(frozen=True)
@@ -55,5 +56,5 @@ def _said(endings: list[Ending], runs: int) -> str:
 
 
 def _range(values: list[float]) -> str:
-    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
+    low, high = return_text(min(values)), return_text(max(values))
     return low if low == high else f"{low} to {high}"
