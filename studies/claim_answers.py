@@ -205,7 +205,10 @@ def q9(studies: Studies) -> Answer:
 def from_scratch(studies: Studies) -> Answer:
     """Preset `online`, in small environments."""
     rows, is_mixed = elsewhere.online(studies)
-    note = "two CPU cores, no data; GRU and ODT on hidden-arm on an H200, before a GRU's critics read episodes."
+    note = (
+        "two CPU cores, no data; ODT on hidden-arm on an H200. A GRU is to be run there again: its critics saw single "
+        "steps, and now read episodes."
+    )
     return Answer(rows, note, is_mixed)
 
 

@@ -75,11 +75,10 @@ def online(studies: Studies) -> tuple[tuple[Row, ...], bool]:
     returns = _returns(runs)
     greedy = next(np.mean(one["returns"]) for one in content["players"] if one["name"].startswith("ε-greedy"))
     low, high = (studies.played("hidden-arm", player) for player in ("highest-account", "highest-account-0.2"))
-    gru = plain(float(np.mean(returns["HiddenArm-v0", "gru"])))
     without = {name: plain(float(np.mean(values))) for (name, method), values in returns.items() if method == "odt"}
     beside = {
         "SixArms": f"no ledger {without['SixArms']}; tuned ε-greedy {greedy:.1f}",
-        "HiddenArm-v0": f"GRU {gru}, ODT {without['HiddenArm-v0']}; highest account {low} to {high}",
+        "HiddenArm-v0": f"ODT {without['HiddenArm-v0']}; highest account {low} to {high}",
     }
     shown = {"CartPole-v1": "odt", "Pendulum-v1": "odt", "SixArms": "ledger-odt", "HiddenArm-v0": "ledger-odt"}
     rows = tuple(
