@@ -339,7 +339,9 @@ TITLES = {
 """As headings of results/evidence/README.md."""
 WORDS: dict[str, dict[str, str]] = {
     **dict.fromkeys(("q1", "q2"), Q1_METHODS),
-    "q3": SECOND_WORDS,
+    "q3": SECOND_WORDS
+    | {form: f"ledger (K = 1), φ = {phi}" for form, phi in zip(PHI_FORMS, PHIS, strict=True)}
+    | {form: f"ledger (K = 1), {codes} codes by k-means" for form, codes in zip(MISFIT_FORMS, MISFITS, strict=True)},
     "q4": Q4_WITHOUT | Q4_LEDGERS,
     "q7": Q7_METHODS | BROKEN_METHODS | BROKEN_NORMALISED | {TD3_EVERY_STEP: "td3 alone, an update for every step"},
     "q8": {FOLLOWING: "ODT, targets that follow the replay buffer", PUBLISHED: "ODT, published targets"},
